@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
+from psycopg.rows import dict_row, tuple_row
 
 from tests.integration import stages_shop
 from tests.integration.broker_process import BrokerProcess, running_broker
@@ -148,6 +149,8 @@ def test_a_line_parks_messages_of_its_key_and_lets_them_go_in_their_order(
     async def run() -> list[Envelope | None]:
         async with sessions(server, 1, blocking=blocking) as (session,):
             await session.begin()
+            db: Any = session.argument()
+            db.row_factory = dict_row  # a function may have done that
             assert await lines.head_of(session, stage, "k") == ""
             assert await lines.block(session, stage, "k", made[0], 1)
             for each in made[1:]:
@@ -192,6 +195,11 @@ def test_a_row_of_the_outbox_is_leased_to_one_relay_until_the_lease_ends(
             await one.store("lease", f"i{blocking}", sends.envelopes, 1_000)
             await one.commit()
             await one.begin()
+            db: Any = one.argument()
+            db.row_factory, db.cursor_factory = (
+                dict_row,
+                psycopg.ClientCursor if blocking else psycopg.AsyncClientCursor,
+            )
             assert await one.unsent("lease", f"i{blocking}") == sends.envelopes
             await one.rollback()
             other = Sends(origin=Origin(id=f"j{blocking}", scope="lease"))
@@ -267,11 +275,33 @@ def test_a_stage_may_not_end_its_transaction(server: PostgresServer, blocking: b
                 await db.execute(statement) if not blocking else db.execute(statement)
             with pytest.raises(DemarcationError, match=r"commit\(\) inside of a stage"):
                 await db.commit() if not blocking else db.commit()
+            with pytest.raises(DemarcationError, match=r"autocommit = True inside of a stage"):
+                await db.set_autocommit(True) if not blocking else setattr(db, "autocommit", True)
             for allowed in ("SAVEPOINT s", "ROLLBACK TO SAVEPOINT s", "SELECT 'commit'"):
                 await db.execute(allowed) if not blocking else db.execute(allowed)
             assert session.ended_by_stage() == ""
 
     asyncio.run(end())
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_begin_rolls_back_what_was_left_open_and_takes_off_what_was_set(
+    server: PostgresServer, blocking: bool
+) -> None:
+    async def begin_again() -> None:
+        async with sessions(server, 1, blocking=blocking) as (session,):
+            await session.begin()
+            db: Any = session.argument()
+            for name, value in (("isolation_level", psycopg.IsolationLevel.SERIALIZABLE), ("read_only", False)):
+                setattr(db, name, value) if blocking else await getattr(db, f"set_{name}")(value)
+            db.row_factory = dict_row
+            assert await session.claim("left", f"m{blocking}", 1)
+            await session.begin()
+            assert (db.isolation_level, db.read_only, db.row_factory) == (None, None, tuple_row)
+            assert await session.claim("left", f"m{blocking}", 1)
+            await session.commit()
+
+    asyncio.run(begin_again())
 
 
 @pytest.mark.parametrize("blocking", [True, False])

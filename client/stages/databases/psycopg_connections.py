@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
 import psycopg
 from psycopg import pq
+from psycopg.rows import tuple_row
 
-from understudy.client.stages.databases.tables import refuse, refuse_late
+from understudy.client.stages.databases.tables import ours, refuse, refuse_late
 
 _WORDS: Final = re.compile(r"\b(?:commit|end|abort|begin|start|prepare|rollback)\b", re.IGNORECASE)
 """A quick look, at every statement; the rest is for those that have one of the words."""
@@ -53,16 +54,43 @@ class StageConnection(psycopg.Connection[Any]):
     Attributes:
         ours: the library itself calls `commit` or `rollback`.
         at_work: a transaction of the library is open; the first statement begins it at the server.
+        asked: the library has asked the server to commit that transaction.
     """
 
     ours = False
     at_work = False
+    asked = False
+
+    def begin(self) -> None:
+        """Begin a transaction of the library. An abandoned one is rolled back; what an earlier stage has set is taken off."""
+        if self.pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            with ours(self):
+                self.rollback()
+        self.row_factory, self.cursor_factory = tuple_row, _Cursor
+        if self.isolation_level is not None:
+            self.isolation_level = None
+        if self.read_only is not None:
+            self.read_only = None
+        if self.deferrable is not None:
+            self.deferrable = None
+        self.at_work, self.asked = True, False
+
+    def run(self, sql: str, values: Sequence[Any]) -> _Cursor:
+        """One statement of the library, whose rows are made by no factory of the stage."""
+        return _Cursor(self, row_factory=tuple_row).execute(sql.encode(), values)  # type: ignore[no-any-return]
+
+    def set_autocommit(self, value: bool) -> None:
+        """Refused, but for False, which it is."""
+        if value:
+            refuse("autocommit = True")
+        super().set_autocommit(value)
 
     def commit(self) -> None:
         """Refused to stages. Without a statement there is nothing to commit, and nothing is sent."""
         if not self.ours:
             refuse("commit()")
         check(self)
+        self.asked = not self.closed
         super().commit()
         self.at_work = False
 
@@ -87,12 +115,38 @@ class AsyncStageConnection(psycopg.AsyncConnection[Any]):
 
     ours = False
     at_work = False
+    asked = False
+
+    async def begin(self) -> None:
+        """As that of `StageConnection`."""
+        if self.pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            with ours(self):
+                await self.rollback()
+        self.row_factory, self.cursor_factory = tuple_row, _AsyncCursor
+        if self.isolation_level is not None:
+            await self.set_isolation_level(None)
+        if self.read_only is not None:
+            await self.set_read_only(None)
+        if self.deferrable is not None:
+            await self.set_deferrable(None)
+        self.at_work, self.asked = True, False
+
+    async def run(self, sql: str, values: Sequence[Any]) -> _AsyncCursor:
+        """One statement of the library, whose rows are made by no factory of the stage."""
+        return await _AsyncCursor(self, row_factory=tuple_row).execute(sql.encode(), values)  # type: ignore[no-any-return]
+
+    async def set_autocommit(self, value: bool) -> None:
+        """Refused, but for False, which it is."""
+        if value:
+            refuse("autocommit = True")
+        await super().set_autocommit(value)
 
     async def commit(self) -> None:
         """Refused to stages. Without a statement there is nothing to commit, and nothing is sent."""
         if not self.ours:
             refuse("commit()")
         check(self)
+        self.asked = not self.closed
         await super().commit()
         self.at_work = False
 

@@ -184,7 +184,7 @@ class PostgresqlSession:
         return self._opened
 
     def begin(self) -> None:
-        self.open().at_work = True
+        self.open().begin()
         self._claimed = False
 
     def commit(self) -> None:
@@ -200,18 +200,18 @@ class PostgresqlSession:
                 self.close()
 
     def claim(self, stage: str, message_id: str, now_ms: int) -> bool:
-        claimed = self._connection.execute(CLAIM.encode(), (stage, message_id, now_ms)).rowcount == 1
+        claimed = self._connection.run(CLAIM, (stage, message_id, now_ms)).rowcount == 1
         self._claimed = True
         return claimed
 
     def store(self, stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: int) -> None:
-        self._connection.execute(*_stored(stage, message_id, envelopes, now_ms))
+        self._connection.run(*_stored(stage, message_id, envelopes, now_ms))
 
     def unsent(self, stage: str, message_id: str) -> list[Envelope]:
-        return [envelope_of(row) for row in self._connection.execute(_UNSENT.encode(), (stage, message_id))]
+        return [envelope_of(row) for row in self._connection.run(_UNSENT, (stage, message_id))]
 
     def run(self, sql: str, values: Sequence[Any]) -> list[Any]:
-        cursor = self._connection.execute(sql.replace("?", "%s").encode(), values)
+        cursor = self._connection.run(sql.replace("?", "%s"), values)
         return cursor.fetchall() if cursor.description else []
 
     def mark(self, ids: Sequence[str]) -> None:
@@ -225,7 +225,7 @@ class PostgresqlSession:
         return int(self._alone(_PRUNE, [before_ms, most]).rowcount)
 
     def commit_is_unknown(self) -> bool:
-        return self._opened is None or self._opened.closed or self._opened.broken
+        return self._opened is None or (self._opened.asked and self._opened.closed)
 
     def ended_by_stage(self, *, failed: bool = False) -> str:
         return ended(self._connection, claimed=self._claimed)
@@ -242,8 +242,8 @@ class PostgresqlSession:
         self.begin()
         try:
             if lock is not None:
-                self._connection.execute(_LEASES.encode(), (lock,))
-            cursor = self._connection.execute(sql.encode(), values)
+                self._connection.run(_LEASES, (lock,))
+            cursor = self._connection.run(sql, values)
             self.commit()
         except BaseException:
             self.rollback()
@@ -274,7 +274,7 @@ class AsyncPostgresqlSession:
         return self._connection
 
     async def begin(self) -> None:
-        (await self.open()).at_work = True
+        await (await self.open()).begin()
         self._claimed = False
 
     async def commit(self) -> None:
@@ -290,19 +290,19 @@ class AsyncPostgresqlSession:
                 await self.close()
 
     async def claim(self, stage: str, message_id: str, now_ms: int) -> bool:
-        cursor = await self._connection.execute(CLAIM.encode(), (stage, message_id, now_ms))
+        cursor = await self._connection.run(CLAIM, (stage, message_id, now_ms))
         self._claimed = True
         return cursor.rowcount == 1
 
     async def store(self, stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: int) -> None:
-        await self._connection.execute(*_stored(stage, message_id, envelopes, now_ms))
+        await self._connection.run(*_stored(stage, message_id, envelopes, now_ms))
 
     async def unsent(self, stage: str, message_id: str) -> list[Envelope]:
-        cursor = await self._connection.execute(_UNSENT.encode(), (stage, message_id))
+        cursor = await self._connection.run(_UNSENT, (stage, message_id))
         return [envelope_of(row) for row in await cursor.fetchall()]
 
     async def run(self, sql: str, values: Sequence[Any]) -> list[Any]:
-        cursor = await self._connection.execute(sql.replace("?", "%s").encode(), values)
+        cursor = await self._connection.run(sql.replace("?", "%s"), values)
         return await cursor.fetchall() if cursor.description else []
 
     async def mark(self, ids: Sequence[str]) -> None:
@@ -318,7 +318,7 @@ class AsyncPostgresqlSession:
         return int((await self._alone(_PRUNE, [before_ms, most])).rowcount)
 
     def commit_is_unknown(self) -> bool:
-        return self._opened is None or self._opened.closed or self._opened.broken
+        return self._opened is None or (self._opened.asked and self._opened.closed)
 
     def ended_by_stage(self, *, failed: bool = False) -> str:
         return ended(self._connection, claimed=self._claimed)
@@ -335,8 +335,8 @@ class AsyncPostgresqlSession:
         await self.begin()
         try:
             if lock is not None:
-                await self._connection.execute(_LEASES.encode(), (lock,))
-            cursor = await self._connection.execute(sql.encode(), values)
+                await self._connection.run(_LEASES, (lock,))
+            cursor = await self._connection.run(sql, values)
             await self.commit()
         except BaseException:
             await self.rollback()
@@ -344,9 +344,9 @@ class AsyncPostgresqlSession:
         return cursor
 
 
-def _stored(stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: int) -> tuple[bytes, list[Any]]:
+def _stored(stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: int) -> tuple[str, list[Any]]:
     """The one statement that stores envelopes, and its parameters: an array for each column, if they are several."""
     rows = [row_of(each, now_ms) for each in envelopes]
     if len(rows) == 1:
-        return _STORE_ONE.encode(), [stage, message_id, *rows[0]]
-    return _STORE.encode(), [stage, message_id, *map(list, zip(*rows, strict=True))]
+        return _STORE_ONE, [stage, message_id, *rows[0]]
+    return _STORE, [stage, message_id, *map(list, zip(*rows, strict=True))]

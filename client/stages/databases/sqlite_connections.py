@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 from understudy.client.stages.databases.tables import refuse, refuse_late
@@ -32,7 +33,10 @@ class StageConnection(sqlite3.Connection):
         self.set_authorizer(self._authorize)
 
     def begin(self) -> None:
-        """Begin a transaction of the library."""
+        """Begin a transaction of the library. An abandoned one is rolled back; factories of an earlier stage are taken off."""
+        if self.in_transaction:
+            self._end(_ROLLBACK)
+        self.row_factory, self.text_factory = None, str
         self.denied = ""
         self._end(_BEGIN)
         self.at_work, self.touched, self._changes = True, False, self.total_changes
@@ -81,6 +85,17 @@ class StageConnection(sqlite3.Connection):
     def blobopen(self, *arguments: Any, **named: Any) -> sqlite3.Blob:
         self._enter()
         return super().blobopen(*arguments, **named)
+
+    def run(self, sql: str, values: Sequence[Any]) -> tuple[list[Any], int]:
+        """One statement of the library: its rows, by no factory of the stage, and how many rows it has changed."""
+        cursor = self.cursor()
+        cursor.row_factory = None
+        texts, self.text_factory = self.text_factory, str
+        try:
+            rows = cursor.execute(sql, values).fetchall()
+        finally:
+            self.text_factory = texts
+        return rows, cursor.rowcount
 
     def _enter(self) -> None:
         if not self.at_work and not self.ours:

@@ -245,7 +245,7 @@ class SqliteSession:
 
     def claim(self, stage: str, message_id: str, now_ms: int) -> bool:
         sql = f"INSERT INTO {INBOX} (stage, message_id, at_ms) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608
-        return self._connection.execute(sql, (stage, message_id, now_ms)).rowcount == 1
+        return self._connection.run(sql, (stage, message_id, now_ms))[1] == 1
 
     def store(self, stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: int) -> None:
         for first in range(0, len(envelopes), MOST_ROWS):
@@ -255,14 +255,14 @@ class SqliteSession:
         row = "(?, ?, ?, ?, ?, ?, ?, ?, ?)"
         sql = f"INSERT INTO {OUTBOX} (from_stage, from_message, {COLUMNS}) VALUES {', '.join([row] * len(envelopes))}"  # noqa: S608
         values = [value for each in envelopes for value in (stage, message_id, *row_of(each, now_ms))]
-        self._connection.execute(sql, values)
+        self._connection.run(sql, values)
 
     def unsent(self, stage: str, message_id: str) -> list[Envelope]:
         sql = f"SELECT {COLUMNS} FROM {OUTBOX} WHERE from_stage = ? AND from_message = ? ORDER BY seq"  # noqa: S608
-        return [envelope_of(row) for row in self._connection.execute(sql, (stage, message_id))]
+        return [envelope_of(row) for row in self.run(sql, (stage, message_id))]
 
     def run(self, sql: str, values: Sequence[Any]) -> list[Any]:
-        return self._connection.execute(sql, values).fetchall()
+        return self._connection.run(sql, values)[0]
 
     def mark(self, ids: Sequence[str]) -> None:
         marks = ", ".join("?" * len(ids))
@@ -296,7 +296,7 @@ class SqliteSession:
     def _alone(self, sql: str, values: list[Any]) -> list[Any]:
         self.begin()
         try:
-            rows = self._connection.execute(sql, values).fetchall()
+            rows = self.run(sql, values)
             self.commit()
         except BaseException:
             self.rollback()

@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from typing import Any, NoReturn
 
 import psycopg
+from psycopg.rows import tuple_row
 
 from understudy.client.stages.connection import LostError
 from understudy.client.stages.core.envelope import Envelope
@@ -71,7 +72,7 @@ class JointSession:
         """The same for a caller without an event loop."""
         self.current = current = self._manager.begin(owner=self)
         self._connection = connection = current.resource(BANK)
-        connection.cursor_factory = _Cursor
+        connection.cursor_factory, connection.row_factory = _Cursor, tuple_row  # a function before may have set others
         if self._of_sqlalchemy:
             self._session = self._stage_session()
 

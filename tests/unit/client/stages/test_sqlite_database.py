@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,36 @@ def test_a_row_is_leased_to_one_relay_until_the_lease_ends(path: Path, session: 
 def test_a_young_row_is_left_to_the_worker_that_has_stored_it(session: SqliteSession) -> None:
     stored(session, 1)
     assert session.lease("t1", now_ms=1_500, until_ms=3_000, stored_before_ms=1_000, most=9) == []
+
+
+def test_factories_of_a_stage_are_not_those_of_the_library_and_end_with_its_transaction(session: SqliteSession) -> None:
+    envelopes = stored(session, 2)
+    session.begin()
+    db: Any = session.argument()
+    db.row_factory = lambda cursor, row: {
+        column[0]: value for column, value in zip(cursor.description, row, strict=True)
+    }
+    db.text_factory = bytes
+    assert db.execute("SELECT 'a' AS one").fetchall() == [{"one": b"a"}]
+    assert session.claim("reserve", "m2", 5)
+    assert session.unsent("reserve", "m1") == envelopes
+    assert session.run("SELECT stage FROM understudy_inbox", ()) == [("reserve",)]
+    assert db.execute("SELECT 'a' AS one").fetchall() == [{"one": b"a"}]
+    session.commit()
+    session.begin()
+    assert db.execute("SELECT 'a' AS one").fetchall() == [("a",)]
+    session.commit()
+    db.row_factory = sqlite3.Row
+    taken = session.lease("t1", now_ms=1_500, until_ms=3_000, stored_before_ms=1_400, most=9)
+    assert [each.id for each in taken] == [each.id for each in envelopes]
+
+
+def test_a_begin_rolls_back_a_transaction_that_was_left_open(session: SqliteSession) -> None:
+    session.begin()
+    assert session.claim("reserve", "m1", 5)
+    session.begin()
+    assert session.claim("reserve", "m1", 5)
+    session.commit()
 
 
 def test_a_claim_that_is_rolled_back_is_none(session: SqliteSession) -> None:
