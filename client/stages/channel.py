@@ -104,31 +104,44 @@ class TxChannel:
         tag: int | None = None,
         *,
         name: str = "",
+        surely: bool = False,
         before_commit: Callable[[], None] = lambda: None,
     ) -> None:
         """One transaction: send, and acknowledge. Known to be done when it returns.
+
+        A message whose queue was deleted since it was declared is sent again, in a second transaction. A client that is killed
+        between the two leaves the message unsent, unless ``surely`` is given.
 
         Args:
             envelopes: sent in this order.
             tag: of the delivery to acknowledge.
             name: of the transaction, 1 to 64 octets, by which `ask_outcome` asks; "": it has none.
+            surely: at the cost of a round trip there is no second transaction: each queue is there before the commit.
             before_commit: called when all is on its way but the commit.
         """
         if name and envelopes:
             first = attrs.evolve(envelopes[0], headers=envelopes[0].headers | {TRANSACTION: name})
             envelopes = (first, *envelopes[1:])
+        if surely and not self._connection.is_ours(self._channel):  # it returns messages after the commit: too late
+            for each in envelopes:
+                self._connection.forget_queue(each.queue)
         for each in envelopes:
             if not each.is_reply:
                 await self._connection.ensure(each.queue)
-        await self._commit(envelopes, tag, before_commit)
+        await self._commit(envelopes, tag, before_commit, surely=surely)
         while self._returned:
             # A queue was deleted since it was declared. The rest is committed; these follow.
-            returned = set(self._returned)
-            again = [each for each in envelopes if each.id in returned]
-            for each in again:
-                self._connection.forget_queue(each.queue)
-                await self._connection.ensure(each.queue)
+            again = await self._ensure_again(envelopes)
             await self._commit(again, None, before_commit)
+
+    async def _ensure_again(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
+        """Declare the queues of the messages that came back: these messages."""
+        returned = set(self._returned)
+        again = [each for each in envelopes if each.id in returned]
+        for each in again:
+            self._connection.forget_queue(each.queue)
+            await self._connection.ensure(each.queue)
+        return again
 
     async def count(self, queue: str) -> int:
         """How many messages of a queue are ready. A queue that is not there is the cause of the LostError."""
@@ -217,11 +230,18 @@ class TxChannel:
     async def close(self) -> None:
         await close_channel(self._channel)
 
-    async def _commit(self, envelopes: Sequence[Envelope], tag: int | None, before_commit: Callable[[], None]) -> None:
+    async def _commit(
+        self,
+        envelopes: Sequence[Envelope],
+        tag: int | None,
+        before_commit: Callable[[], None],
+        *,
+        surely: bool = False,
+    ) -> None:
         try:
             with self._watching(envelopes):
                 async with errors_as_ours():
-                    await self._send(envelopes, tag, before_commit)
+                    await self._send(envelopes, tag, before_commit, surely=surely)
         except LostError:
             for each in envelopes:
                 self._connection.forget_queue(each.queue)  # perhaps its exchange is gone
@@ -230,27 +250,46 @@ class TxChannel:
             await self.close()  # else what was sent so far would go out with the next commit
             raise
 
-    async def _send(self, envelopes: Sequence[Envelope], tag: int | None, before_commit: Callable[[], None]) -> None:
+    async def _send(
+        self, envelopes: Sequence[Envelope], tag: int | None, before_commit: Callable[[], None], *, surely: bool
+    ) -> None:
+        await self._fill(envelopes, tag)
+        while surely and self._connection.is_ours(self._channel):
+            await self.probe()  # what goes nowhere has come back by then
+            if not self._returned:
+                break
+            await self._channel.tx_rollback()
+            await self._ensure_again(envelopes)
+            self._watch(envelopes)
+            await self._fill(envelopes, tag)
+        before_commit()
+        await self._channel.tx_commit()
+
+    async def _fill(self, envelopes: Sequence[Envelope], tag: int | None) -> None:
+        """The transaction's work, whose outcome the commit tells."""
         for each in envelopes:
             await self._publish(each)
         if tag is not None:
             await self._channel.basic_ack(tag, wait=False)
-        before_commit()
-        await self._channel.tx_commit()
 
     @contextlib.contextmanager
     def _watching(self, envelopes: Sequence[Envelope]) -> Iterator[None]:
         """Note in ``_returned`` which messages come back. Without confirms aiormq drops a return that nothing waits for."""
         channel: Any = self._channel
-        self._returned.clear()
-        for number, each in enumerate(envelopes):
-            channel.message_id_delivery_tag[each.id] = number
-            channel.confirmations[number] = _Returned(self._returned, each.id)
+        self._watch(envelopes)
         try:
             yield
         finally:
             channel.confirmations.clear()
             channel.message_id_delivery_tag.clear()
+
+    def _watch(self, envelopes: Sequence[Envelope]) -> None:
+        """Begin to watch, for one sending of the messages: aiormq tells of the first return of each."""
+        channel: Any = self._channel
+        self._returned.clear()
+        for number, each in enumerate(envelopes):
+            channel.message_id_delivery_tag[each.id] = number
+            channel.confirmations[number] = _Returned(self._returned, each.id)
 
     async def _publish(self, envelope: Envelope) -> None:
         exchange, key = "", envelope.queue

@@ -310,6 +310,7 @@ class Slot:
         await channel.settle(
             step.envelopes,
             arrival.tag,
+            surely=step.surely,
             before_commit=lambda: self._at_point(Point.BEFORE_BROKER_COMMIT, self._stage.name),
         )
         self._refused = None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -357,6 +358,70 @@ def test_a_message_whose_queue_was_deleted_finds_a_new_one(broker: BrokerProcess
         await connection.close()
 
     asyncio.run(send_again())
+
+
+class KilledError(Exception):
+    """The client ends here."""
+
+
+def ensured_and_deleted(ensure: Callable[[str], Any], other: Any, times: int) -> Callable[[str], Any]:
+    """A declaration behind which the queue is deleted, so often behind the first one."""
+    calls = 0
+
+    async def call(queue: str) -> None:
+        nonlocal calls
+        await ensure(queue)
+        calls += 1
+        if 1 < calls <= 1 + times:
+            await other.queue_delete(queue)
+
+    return call
+
+
+@pytest.mark.parametrize("after_ms", [0, 60_000])
+def test_a_failed_message_is_not_lost_if_its_queue_was_deleted_and_its_worker_is_killed(
+    broker: BrokerProcess, after_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its acknowledgement was committed before it had found no queue, and it was sent again after that."""
+    source, target = f"source{after_ms}", f"gone{after_ms}"
+    moved = Envelope(id="m1", queue=target, stage="", body=b"failed", headers={}, after_ms=after_ms)
+
+    def killed() -> None:
+        raise KilledError
+
+    async def run() -> None:
+        connection = Connection([f"amqp://guest:guest@127.0.0.1:{broker.port}/"], "the test")
+        channel, other = await TxChannel.open(connection), await connection.channel()
+        await channel.settle([attrs.evolve(moved, queue=source, after_ms=0), moved])
+        for kills in (True, False):
+            await other.queue_delete(target)
+            arrival = await channel.get(source)
+            assert arrival is not None
+            commits = 0
+
+            def commit(before: Callable[[], Any] = channel._channel.tx_commit) -> Any:
+                nonlocal commits
+                commits += 1
+                return before()
+
+            channel._channel.tx_commit = commit  # type: ignore[assignment,method-assign]  # counts
+            if kills:
+                with pytest.raises(KilledError):
+                    await channel.settle([moved], arrival.tag, surely=True, before_commit=killed)
+                assert await connection.has_queue(target)  # it was made before the commit
+                channel = await TxChannel.open(connection)
+                assert (await channel.count(source), commits) == (1, 0)
+            else:
+                monkeypatch.setattr(connection, "ensure", ensured_and_deleted(connection.ensure, other, after_ms == 0))
+                await channel.settle([moved], arrival.tag, surely=True)
+                assert (await channel.count(source), commits) == (0, 1)
+        if not after_ms:
+            found = await channel.get(target)
+            assert found is not None
+            assert found.delivery.body == b"failed"
+        await connection.close()
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("blocking", [False, True])

@@ -103,7 +103,8 @@ def handle(rules: Rules, delivery: Delivery) -> Steps:
         now_ms = yield Now()
         divert = _dead if delay_ms is None else _later
         made = divert(rules, delivery, fault, failures, now_ms, delay_ms or 0)
-        yield Settle((made if key is None else attrs.evolve(made, headers=made.headers | {headers.KEY: key}),))
+        kept = made if key is None else attrs.evolve(made, headers=made.headers | {headers.KEY: key})
+        yield Settle((kept,), surely=True)
         return
 
 

@@ -121,9 +121,14 @@ class RollbackDatabase:
 
 @attrs.frozen
 class Settle:
-    """One transaction of the broker: send the envelopes, and acknowledge the delivery."""
+    """One transaction of the broker: send the envelopes, and acknowledge the delivery.
+
+    Attributes:
+        surely: no database holds what is sent: each message must have a queue before the commit, at the cost of a round trip.
+    """
 
     envelopes: tuple[Envelope, ...] = ()
+    surely: bool = False
 
 
 @attrs.frozen

@@ -76,8 +76,10 @@ class JointChannel(TxChannel):
         with self._watching(envelopes):
             await self._work(xid, envelopes, tag, before_end, join=True)
 
-    async def _send(self, envelopes: Sequence[Envelope], tag: int | None, before_commit: Callable[[], None]) -> None:
-        """A branch of its own, committed in one phase.
+    async def _send(
+        self, envelopes: Sequence[Envelope], tag: int | None, before_commit: Callable[[], None], *, surely: bool
+    ) -> None:
+        """A branch of its own, committed in one phase. Whatever ``surely`` says, each message has a queue by then.
 
         If this worker is killed behind `end`, the branch is open until its time is over, and the delivery is locked.
         """

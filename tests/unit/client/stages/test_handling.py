@@ -33,6 +33,7 @@ def test_with_an_inbox_the_database_commits_between_the_outbox_and_the_broker() 
     assert sent == edge.last(do.Store).envelopes
     assert [(each.queue, each.body) for each in sent] == [("charge", b'{"number":8}')]
     assert edge.last(do.Mark).ids == (sent[0].id,)
+    assert not edge.last(do.Settle).surely
     assert edge.last(do.Call).message == Order(7)
 
 
@@ -129,6 +130,7 @@ def test_the_seventh_failure_makes_a_dead_letter_that_says_why() -> None:
     }
     edge = Edge(Call=fails(ValueError("the bank is away")))
     edge.run(rules(application="shop", version="7.1"), delivery(headers=kept))
+    assert edge.last(do.Settle).surely
     (dead,) = edge.last(do.Settle).envelopes
     assert (dead.id, dead.queue, dead.body, dead.after_ms) == ("m1", "reserve.dead", delivery().body, 0)
     assert len(dead.headers.pop(headers.STACK)) == 16
