@@ -16,8 +16,13 @@ LONGEST_BODY: Final = 2_000
 
 
 def time_of(at_ms: int) -> str:
-    """UTC, to the second; "unknown" for 0."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at_ms else "unknown"
+    """UTC, to the second; "unknown" for 0. A number that is no time, as another program may write it, stays a number."""
+    if not at_ms:
+        return "unknown"
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"
 
 
 def group_object(group: Group) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from understudy.client.stages.core import envelope as headers
 from understudy.client.stages.core import steps as do
 from understudy.client.stages.core.envelope import Delivery
 from understudy.client.stages.core.letter import Action, Letter, Wanted, grouped, stage_queue
+from understudy.client.stages.dead_letters.report import group_text, letter_text, time_of
 
 ACTION = Action(by="ann@host", at_ms=9_000, token="0badcafe")
 
@@ -84,6 +85,15 @@ def test_an_edited_letter_keeps_its_id_and_its_fault() -> None:
     assert (edited.headers[headers.EDITS], edited.headers[headers.EXCEPTION_TEXT]) == (1, "no")
     with pytest.raises(ValueError, match="x-stages-rounds"):
         letter.edited(ACTION, body=None, put={headers.ROUNDS: 0}, drop=())
+
+
+@pytest.mark.parametrize("number", [1 << 62, 1 << 60, -(1 << 62), 10**17, 253_402_300_800_000])
+def test_a_number_that_is_no_time_is_shown_as_it_is(number: int) -> None:
+    """It ended `understudy dlq list` and `show` with a traceback."""
+    made = died(ValueError("no"), headers={headers.FAILURES: 6, headers.FIRST_FAILED: number, "x-due-ms": number})
+    assert f"x-due-ms: {number}  ({number} ms)" in letter_text(made)
+    assert (f"{number} ms to " in group_text(grouped([made])[0])) is (number > 0)
+    assert time_of(1_764_288_000_000) == "2025-11-28 00:00:00Z"
 
 
 def test_only_the_name_of_a_dead_letter_queue_tells_its_stage() -> None:
