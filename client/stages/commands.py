@@ -10,7 +10,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from understudy.client.stages.application import Stages
-from understudy.client.stages.errors import ConfigurationError
+from understudy.client.stages.errors import ConfigurationError, leaves_of
 from understudy.client.stages.log_lines import write_log_lines
 from understudy.client.stages.processes import Processes
 from understudy.client.stages.reloading import Reloading
@@ -76,10 +76,13 @@ def run(
         options += ["--http-host", http_host, "--stop-after", str(stop_after), "--log-format", log_format]
         command = [sys.argv[0], "stages", "run", application, *options]
         raise typer.Exit(Processes(command, processes, http=http, kill_after_s=stop_after + KILL_MARGIN_S).run())
+    reasons: list[BaseException] = []
     try:
         run_here(stages, tuple(only or ()), (http_host, http) if http else None, stop_after)
     except* ConfigurationError as group:
-        _fail("; ".join(map(str, group.exceptions)), 1)
+        reasons = leaves_of(group)
+    if reasons:  # not within the except*: it would put typer's own exception into a group
+        _fail("; ".join(map(str, reasons)), 1)
 
 
 def tables(application: _Name) -> None:

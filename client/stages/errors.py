@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class StagesError(Exception):
     """Root of all errors that this library raises for its callers."""
@@ -47,3 +49,12 @@ class TooManyWaitError(StagesError):
 
 class Refuse(Exception):  # noqa: N818  # a verdict on the message, not a fault of the stage
     """Raised by a stage: the message goes to the dead-letter queue at this attempt, and the database is rolled back."""
+
+
+def leaves_of(group: BaseExceptionGroup[Any]) -> list[BaseException]:
+    """The errors in a group and in the groups within it: task groups stand within each other. Each type and text once."""
+    found: dict[tuple[type, str], BaseException] = {}
+    for error in group.exceptions:
+        for leaf in leaves_of(error) if isinstance(error, BaseExceptionGroup) else [error]:
+            found.setdefault((type(leaf), str(leaf)), leaf)
+    return list(found.values())

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from understudy.client.stages.errors import leaves_of
 from understudy.client.stages.worker import Worker
 
 if TYPE_CHECKING:  # it imports this module
@@ -68,7 +69,8 @@ class WorkerThread:
         try:
             asyncio.run(self._main())
         except BaseExceptionGroup as group:
-            self._error = group.exceptions[0] if len(group.exceptions) == 1 else group
+            leaves = leaves_of(group)
+            self._error = leaves[0] if len(leaves) == 1 else group
         except BaseException as error:  # noqa: BLE001  # raised again by stop
             self._error = error
         finally:

@@ -83,8 +83,9 @@ class BrokerBeside:
         end_s = time.monotonic() + START_S
         while not broker._serves():
             if broker._process.poll() is not None or time.monotonic() > end_s:
-                broker.stop()
-                raise RuntimeError(f"the broker beside the tests does not start: {broker.log}")
+                log = broker.log
+                broker.stop()  # its folder goes, too
+                raise RuntimeError(f"the broker beside the tests does not start: {log}")
             time.sleep(POLL_S)
         return broker
 

@@ -27,6 +27,7 @@ from understudy.client.stages.connection import Connection
 from understudy.client.stages.look_commands import lines_of
 from understudy.client.stages.looking import passage_of
 from understudy.client.stages.points import Point
+from understudy.testing.stages import beside
 
 if TYPE_CHECKING:
     from understudy.testing.pytest_plugin import StagesKits
@@ -306,3 +307,10 @@ def test_a_queue_that_is_there_with_other_arguments_is_taken_as_it_is(stages_kit
     kit.send(kit.stages.flows["checkout"], Order(1))
     kit.run()
     assert kit.rows("SELECT * FROM paid") == [(1, 1)]
+
+
+def test_a_broker_beside_the_tests_that_does_not_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log was read after its folder was removed."""
+    monkeypatch.setattr(beside, "START_S", 0)
+    with pytest.raises(RuntimeError, match="the broker beside the tests does not start: "):
+        beside.BrokerBeside.start()
