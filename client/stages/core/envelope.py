@@ -77,6 +77,8 @@ LONGEST_OURS: Final = 4_000
 """Octets: a longer header of the library's name is of another program."""
 
 
+LARGEST_NUMBER: Final = 1 << 62
+"""A number that is counted on can still be written: a header takes less than ``1 << 63``."""
 LONGEST_CLAIM: Final = 400
 """Octets: an index of a database takes no row of any size."""
 LONGEST_QUEUE: Final = 255
@@ -158,9 +160,9 @@ class Delivery:
         return value if isinstance(value, str) else ""
 
     def number(self, header: str) -> int:
-        """The value of a header; 0 if there is none, or it is no number above 0."""
+        """The value of a header, at most `LARGEST_NUMBER`; 0 if there is none, or it is no number above 0."""
         value = self.headers.get(header, 0)
-        return value if isinstance(value, int) and value > 0 else 0
+        return min(value, LARGEST_NUMBER) if isinstance(value, int) and value > 0 else 0
 
     def own_headers(self) -> dict[str, Any]:
         """All headers but those of one transaction, and those that a broker writes when a message dies or waits."""

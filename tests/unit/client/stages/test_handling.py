@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from pamqp import decode, encode
 
 from tests.unit.client.stages.place import CHARGE, Edge, Order, delivery, rules
 from understudy.client.stages import Refuse, Retry
@@ -14,6 +15,7 @@ from understudy.client.stages.codec import Codec
 from understudy.client.stages.core import envelope as headers
 from understudy.client.stages.core import steps as do
 from understudy.client.stages.core.envelope import Envelope
+from understudy.client.stages.core.letter import Action, Letter
 from understudy.client.stages.core.sends import derived_id
 
 ONCE = ["BeginDatabase", "Claim", "Call", "Store", "CommitDatabase", "Settle", "Mark"]
@@ -147,6 +149,18 @@ def test_the_seventh_failure_makes_a_dead_letter_that_says_why() -> None:
         headers.FIRST_FAILED: 5,
         headers.LAST_FAILED: 1_000,
     }
+
+
+def test_a_count_of_another_program_that_is_too_large_can_be_written_again() -> None:
+    """The number above it could not, and its worker ended, and each worker after it."""
+    edge = Edge(Call=fails(ValueError("no")))
+    edge.run(rules(), delivery(headers={headers.FAILURES: (1 << 63) - 1, headers.ROUNDS: (1 << 63) - 1}))
+    (dead,) = edge.last(do.Settle).envelopes
+    assert dead.queue == "reserve.dead"
+    letter = Letter(queue=dead.queue, delivery=delivery(headers=dead.headers))
+    sent = letter.reissued("reserve", Action(by="ann", at_ms=1, token="0badcafe"), again=False)
+    for each in (dead.headers, sent.headers):
+        assert decode.field_table(encode.field_table(each))[1] == each
 
 
 def test_a_blocking_stage_waits_and_calls_again_with_the_message_in_hand() -> None:
