@@ -73,6 +73,30 @@ async def begin(stages: Stages, first: int, last: int) -> None:
             break
 
 
+@pytest.mark.parametrize("outbox", [True, False])
+def test_an_initiation_whose_connection_is_lost_before_its_commit_is_not_committed(
+    server: PostgresServer, outbox: bool
+) -> None:
+    stages = Stages("lost", broker="amqp://127.0.0.1:1/", database=postgresql(make_conninfo(**place(server))))
+    lose = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = 'lost'"
+
+    @stages.stage("after")
+    def after(order: Order) -> None: ...
+
+    def begin_and_lose() -> None:
+        with stages.begin(outbox=outbox) as tx:
+            tx.db.execute("SET application_name = 'lost'")
+            after.send(Order(1))
+            rows(server, lose)
+            if not outbox:  # the initiation is told, and goes on
+                with pytest.raises(psycopg.OperationalError):
+                    tx.db.execute("SELECT 1")
+
+    with pytest.raises(NotCommittedError):
+        begin_and_lose()
+    stages.close_blocking()
+
+
 async def _killed(broker: BrokerProcess, server: PostgresServer) -> None:
     address, prefix = f"amqp://guest:guest@127.0.0.1:{broker.port}/", "shop"
     database = "postgresql:" + make_conninfo(**place(server))
@@ -192,7 +216,8 @@ def test_a_row_of_the_outbox_is_leased_to_one_relay_until_the_lease_ends(
             sends.send(Target(), None, after=1)
         async with sessions(server, 2, blocking=blocking) as (one, two):
             await one.begin()
-            await one.store("lease", f"i{blocking}", sends.envelopes, 1_000)
+            for again in (sends.envelopes, sends.envelopes[:1], sends.envelopes[:1] * 2):
+                await one.store("lease", f"i{blocking}", again, 1_000)  # an id is there once
             await one.commit()
             await one.begin()
             db: Any = one.argument()

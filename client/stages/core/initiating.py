@@ -161,6 +161,9 @@ def _commit(plan: Plan, sends: Sends) -> Steps:
     try:
         if plan.outbox and sends.envelopes:
             yield Store(plan.scope, sends.origin.id, tuple(sends.envelopes))
+    except Exception as error:  # no COMMIT was sent: the outcome is known even if the connection is lost
+        raise NotCommittedError(f"the database did not commit: {error}") from error
+    try:
         yield CommitDatabase()
     except Exception as error:
         if (yield AskUnknown()):

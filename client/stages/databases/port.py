@@ -60,7 +60,7 @@ class BlockingSession(Protocol):
         ...
 
     def store(self, stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: int) -> None:
-        """Write into the outbox. One statement."""
+        """Write into the outbox. One statement. An id that the outbox holds already is not written again."""
         ...
 
     def unsent(self, stage: str, message_id: str) -> list[Envelope]:

@@ -89,8 +89,11 @@ _STORE: Final = f"""\
 INSERT INTO {OUTBOX} (from_stage, from_message, {COLUMNS})
 SELECT %s, %s, {COLUMNS} FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::bytea[], %s::bigint[], %s::bigint[])
     WITH ORDINALITY AS one ({COLUMNS}, number) ORDER BY one.number
+    ON CONFLICT (id) DO NOTHING
 """  # noqa: S608
-_STORE_ONE: Final = f"INSERT INTO {OUTBOX} (from_stage, from_message, {COLUMNS}) VALUES ({', '.join(['%s'] * 9)})"  # noqa: S608
+_STORE_ONE: Final = f"""\
+INSERT INTO {OUTBOX} (from_stage, from_message, {COLUMNS}) VALUES ({", ".join(["%s"] * 9)}) ON CONFLICT (id) DO NOTHING
+"""  # noqa: S608
 """Cheaper for the worker than `_STORE` with arrays of one element."""
 _UNSENT: Final = f"SELECT {COLUMNS} FROM {OUTBOX} WHERE from_stage = %s AND from_message = %s ORDER BY seq"  # noqa: S608
 _MARK: Final = f"DELETE FROM {OUTBOX} WHERE id = ANY(%s)"  # noqa: S608

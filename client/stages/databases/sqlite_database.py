@@ -253,7 +253,8 @@ class SqliteSession:
 
     def _store(self, stage: str, message_id: str, envelopes: Sequence[Envelope], now_ms: int) -> None:
         row = "(?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        sql = f"INSERT INTO {OUTBOX} (from_stage, from_message, {COLUMNS}) VALUES {', '.join([row] * len(envelopes))}"  # noqa: S608
+        rows = ", ".join([row] * len(envelopes))
+        sql = f"INSERT INTO {OUTBOX} (from_stage, from_message, {COLUMNS}) VALUES {rows} ON CONFLICT (id) DO NOTHING"  # noqa: S608
         values = [value for each in envelopes for value in (stage, message_id, *row_of(each, now_ms))]
         self._connection.run(sql, values)
 

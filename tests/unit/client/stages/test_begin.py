@@ -179,6 +179,8 @@ def test_a_database_that_fails_before_its_commit_has_committed_nothing(
         raise sqlite3.OperationalError("disk I/O error")
 
     monkeypatch.setattr(SqliteSession, step, fail)
+    if step == "store":  # the connection is lost, but it was not asked to commit
+        monkeypatch.setattr(SqliteSession, "commit_is_unknown", lambda _: True)
     with pytest.raises(NotCommittedError, match="disk I/O error"):
         place.begin(place.order)
     monkeypatch.undo()
@@ -276,6 +278,16 @@ def test_a_stash_goes_on_with_its_flow_under_an_id_of_its_own(place: Place) -> N
 
     place.begin(go_on, go_on, outbox=False)
     assert ids[0] == ids[1]
+
+    def go_on_twice(tx: Any) -> Iterator[str]:
+        yield INSERT
+        for number in (2, 3):
+            tx.unstash(stash, Order(number))
+
+    place.begin(go_on_twice, go_on_twice)  # twice in one initiation, and while the first row waits for the broker
+    assert place.rows("orders") == [(1,), (1,)]
+    ((_, id_, *_),) = place.rows("understudy_outbox")
+    assert id_ == ids[0]
 
 
 def test_a_database_that_is_lost_while_it_commits_leaves_the_outcome_unknown(
