@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
-import uuid
 from collections.abc import Callable, Iterator, Sequence
-from decimal import Decimal
 from typing import Any, Final, Self
 
 import attrs
@@ -15,32 +12,21 @@ from aiormq.abc import AbstractChannel, DeliveredMessage
 from aiormq.exceptions import ChannelAccessRefused
 from pamqp.commands import Basic
 
+from understudy.client.stages.arrival import Arrival, arrival_of
 from understudy.client.stages.clock import now_ms
 from understudy.client.stages.connection import Connection, LostError, close_channel, errors_as_ours
-from understudy.client.stages.core.envelope import DELAY, SENT, TO, TRANSACTION, Delivery, Envelope
+from understudy.client.stages.core.envelope import DELAY, SENT, TO, TRANSACTION, Envelope
 from understudy.client.stages.errors import StagesError
 
 OUTCOMES: Final = "understudy.tx"
 """The exchange that answers for transactions."""
 DIRECT_REPLIES: Final = "amq.rabbitmq.reply-to"
-LARGEST_FLOAT: Final = 3.4028234663852886e38
-"""Of 32 bits, as pamqp writes a float."""
-LARGEST_UNSCALED: Final = (1 << 31) - 1
-"""Of a decimal without its point, as pamqp writes one; it reads larger ones."""
 PENDING: Final = "pending"
 PENDING_PAUSE_S: Final = 0.05
 WAITING: Final = ".wait."
 """A queue in which messages wait is called as the queue they return to, this, and the milliseconds."""
 WAITING_KEPT_MS: Final = 3600 * 1000
 """So long after its last message's time a queue of this kind is deleted."""
-
-
-@attrs.frozen
-class Arrival:
-    """A delivery, and the tag that acknowledges it on its channel."""
-
-    tag: int
-    delivery: Delivery
 
 
 class OtherConsumerError(LostError):
@@ -378,37 +364,6 @@ async def ask_outcome(connection: Connection, name: str) -> str:
                 await asyncio.sleep(PENDING_PAUSE_S)
     finally:
         await close_channel(channel)
-
-
-def arrival_of(message: DeliveredMessage) -> Arrival:
-    """A delivery as the decisions see it."""
-    deliver: Any = message.delivery
-    properties = message.header.properties
-    headers: dict[str, Any] = {name: sendable(value) for name, value in (properties.headers or {}).items()}
-    return Arrival(
-        tag=deliver.delivery_tag,
-        delivery=Delivery(
-            id=properties.message_id or uuid.uuid4().hex,
-            anonymous=not properties.message_id,
-            stage=str(headers.get(TO, "")),
-            body=bytes(message.body),
-            headers=headers,
-            redelivered=bool(deliver.redelivered),
-        ),
-    )
-
-
-def sendable(value: Any) -> Any:
-    """A header's value as the client library can send it again: it reads values that it cannot write."""
-    if isinstance(value, bytes):
-        return bytearray(value)  # a text that is no UTF-8
-    if isinstance(value, Decimal) and abs(value.scaleb(-min(0, int(value.as_tuple().exponent)))) > LARGEST_UNSCALED:
-        return str(value)
-    if isinstance(value, float) and not math.isinf(value) and abs(value) > LARGEST_FLOAT:
-        return repr(value)
-    if isinstance(value, dict):
-        return {name: sendable(each) for name, each in value.items()}
-    return [sendable(each) for each in value] if isinstance(value, list) else value
 
 
 def rounded_ms(delay_ms: int) -> int:

@@ -8,7 +8,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
-from understudy.client.stages.channel import Arrival, OtherConsumerError, TxChannel
+from understudy.client.stages.arrival import Arrival
+from understudy.client.stages.channel import OtherConsumerError, TxChannel
 from understudy.client.stages.clock import now_ms, wait
 from understudy.client.stages.connection import Connection, LostError, Pause
 from understudy.client.stages.context import Context, current_sends

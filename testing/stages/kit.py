@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from understudy.client.stages import Flow, Stage, Stages, clock
-from understudy.client.stages.channel import arrival_of
+from understudy.client.stages.arrival import arrival_of
 from understudy.client.stages.connection import Connection, close_channel, errors_as_ours
 from understudy.client.stages.core import envelope as headers
 from understudy.client.stages.core.envelope import DEAD_LETTERS, Delivery

@@ -13,7 +13,8 @@ from typing import Final
 
 from aiormq.abc import AbstractChannel
 
-from understudy.client.stages.channel import Arrival, TxChannel
+from understudy.client.stages.arrival import Arrival
+from understudy.client.stages.channel import TxChannel
 from understudy.client.stages.connection import Connection
 
 PREFETCH: Final = 16

@@ -20,7 +20,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from tests.integration.xa_place import running_postgresql
 from tests.unit.client.stages.place import Channel, Marker, Order
 from understudy.client.stages import AsyncConnection, DemarcationError, Retry, Stage, Stages, postgresql, sqlite
-from understudy.client.stages.channel import Arrival
+from understudy.client.stages.arrival import Arrival
 from understudy.client.stages.connection import LostError
 from understudy.client.stages.core import envelope as headers
 from understudy.client.stages.core.envelope import Delivery

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pamqp import decode, encode, frame, header
 
-from understudy.client.stages.channel import rounded_ms, sendable
+from understudy.client.stages.arrival import sendable
+from understudy.client.stages.channel import rounded_ms
 
 
 @pytest.mark.parametrize(

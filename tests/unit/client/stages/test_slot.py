@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.client.stages.place import Channel, Marker, Order
 from understudy.client.stages import AsyncConnection, Context, Retry, Stage, Stages, clock, sqlite
-from understudy.client.stages.channel import Arrival
+from understudy.client.stages.arrival import Arrival
 from understudy.client.stages.connection import LostError
 from understudy.client.stages.core import envelope as headers
 from understudy.client.stages.core.envelope import Delivery, Envelope
