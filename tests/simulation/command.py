@@ -1,6 +1,6 @@
 """``scripts/simulate``: sweeps over seeds, one seed with its story, scenarios, the mutation campaign, and what all of it covers.
 
-    scripts/simulate --seeds 0..1499               sweep; every promise checked at every step of every seed
+    scripts/simulate --seeds 0..999                sweep; every promise checked at every step of every seed
     scripts/simulate --seeds 0..99 --workload bank --brokers 3    a sweep of the bank alone, on three brokers
     scripts/simulate --seed 117                    run one seed again
     scripts/simulate --seed 117 --trace            ... and tell its story
