@@ -45,6 +45,7 @@ stages = Stages("shop", broker={address!r}, database=sqlite("shop.db"))
 @stages.stage("pay", once=True)
 def pay(order: int, db: sqlite3.Connection) -> None:
     db.execute("CREATE TABLE paid (number INTEGER)")
+    open("began", "w").close()
     time.sleep(600)
 """
 
@@ -64,6 +65,7 @@ def test_a_stage_that_does_not_end_ends_its_worker_in_time(stages_kit: StagesKit
         worker = subprocess.Popen([PROGRAM, "stages", "run", "shop:stages", *options], cwd=tmp_path, stderr=stderr)
     try:
         status = wait_until("it has the message", lambda: _busy(port))
+        wait_until("its function runs", (tmp_path / "began").exists)
     finally:
         worker.send_signal(signal.SIGTERM)
         code = worker.wait(60)
