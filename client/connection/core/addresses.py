@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 import attrs
 
@@ -64,7 +64,7 @@ def brokers_of(addresses: str | Sequence[str]) -> Brokers:
         ArgumentError: a URL is none, or there is none.
     """
     urls = [addresses] if isinstance(addresses, str) else list(addresses)
-    groups = [url for url in urls if urlsplit(url).scheme == ZOOKEEPER]
+    groups = [url for url in urls if url.partition(":")[0] == ZOOKEEPER]
     if groups and len(urls) > 1:
         raise ArgumentError(f"{groups[0]!r} stands beside other addresses: a group is one address")
     if groups:
@@ -80,7 +80,7 @@ def listed(urls: Sequence[str]) -> list[str]:
     """
     made: list[str] = []
     for url in urls:
-        parts = urlsplit(url)
+        parts = _split(url)
         if parts.scheme not in SCHEMES or not parts.netloc:
             raise ArgumentError(f"{url!r}: an address of brokers is amqp://host:port/ or amqp://host1,host2/")
         login, at, hosts = parts.netloc.rpartition("@")
@@ -88,7 +88,22 @@ def listed(urls: Sequence[str]) -> list[str]:
         made += [parts._replace(netloc=f"{login}{at}{host}", path=path).geturl() for host in hosts.split(",") if host]
     if not made:
         raise ArgumentError("no address is given")
+    for url in made:
+        _split(url)
     return made
+
+
+def _split(url: str) -> SplitResult:
+    """The parts of a URL. Raises: ArgumentError: its host or port is none."""
+    try:
+        parts = urlsplit(url)
+        if "," not in parts.netloc:
+            parts.port  # noqa: B018  # it is read, and checked, here
+    except ValueError as error:
+        raise ArgumentError(
+            f"{url!r}: {error}; an IPv6 address needs an address of its own, amqp://[::1]:port/"
+        ) from error
+    return parts
 
 
 def named(url: str) -> str:
@@ -106,7 +121,7 @@ def with_option(url: str, name: str, value: str) -> str:
 
 
 def _group_of(url: str) -> ZooKeeperGroup:
-    parts = urlsplit(url)
+    parts = _split(url)
     login, _, hosts = parts.netloc.rpartition("@")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - {_CHROOT, _VHOST, _TLS})
