@@ -82,7 +82,7 @@ class DeliveryLedger:
         """
         by_tag = self._by_tag
         order = self._order
-        if self._lapsed:
+        if self._overdue or self._overdue_upto:
             self._hear_of_overdue(tag, multiple, within)
         if not multiple:
             delivery = by_tag.pop(tag, None)
@@ -90,7 +90,10 @@ class DeliveryLedger:
                 if 0 < tag <= self._lapsed:
                     return []
                 raise PreconditionFailedError.unknown_delivery_tag(tag)
-            self._tidy()
+            while order and order[0] not in by_tag:  # as `_tidy`, without its call: each acknowledgement comes here
+                order.popleft()
+            if len(order) > 2 * len(by_tag) + SETTLED_TAGS:
+                self._tidy()
             return [delivery]
         if tag >= self.next_tag:
             raise PreconditionFailedError.unknown_delivery_tag(tag)

@@ -27,16 +27,6 @@ PRECHECKS: Final = {b"precheck": True, b"precheck acks": False}
 OK: Final = "ok"
 
 
-class _Question:
-    """A precheck, and the place of its answer."""
-
-    __slots__ = ("brings", "reply")
-
-    def __init__(self, reply: Reply, brings: bool) -> None:
-        self.reply = reply
-        self.brings = brings
-
-
 def answer_precheck(broker: Broker, channel: Transacting, reply: Reply, *, brings: bool) -> None:
     """Take one question. ``brings``: messages are still to come before the commit."""
     if not channel.may_commit:
@@ -45,7 +35,7 @@ def answer_precheck(broker: Broker, channel: Transacting, reply: Reply, *, bring
     if refused := channel.would_refuse(brings=brings):
         reply.send(f"refused: {refused}")
         return
-    broker.complete(broker.provable(), lambda asked: _answer(broker, asked), _Question(reply, brings))
+    broker.complete(broker.provable(), lambda asked: _answer(broker, asked, brings), reply)
 
 
 def refusal(broker: Broker, tx: TxBuffer | None, *, brings: bool) -> str:
@@ -53,6 +43,6 @@ def refusal(broker: Broker, tx: TxBuffer | None, *, brings: bool) -> str:
     return broker.commit_refused(tx if tx is not None else TxBuffer(0), brings=brings)
 
 
-def _answer(broker: Broker, question: _Question) -> None:
-    refused = refusal(broker, None, brings=question.brings)
-    question.reply.send(f"refused: {refused}" if refused else OK)
+def _answer(broker: Broker, reply: Reply, brings: bool) -> None:
+    refused = refusal(broker, None, brings=brings)
+    reply.send(f"refused: {refused}" if refused else OK)
