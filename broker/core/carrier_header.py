@@ -129,7 +129,7 @@ def _shown(value: object) -> str:
 
 
 def after_open(octets: bytes) -> bytes:
-    """What a client has sent behind its connection.open.
+    """The octets that a client has sent behind its connection.open.
 
     Args:
         octets: whole frames that a parser has taken, up to connection.open at least; then anything.

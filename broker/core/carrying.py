@@ -37,7 +37,7 @@ class Destination:
 
 
 class CarrierBroker(Protocol):
-    """What is asked of the broker that takes clients at the moment. ``core.Broker`` is one."""
+    """The broker that takes clients at the moment, as far as carrying asks it. ``core.Broker`` is one."""
 
     refusal: str
     elsewhere: Destination | None
@@ -45,7 +45,7 @@ class CarrierBroker(Protocol):
 
 
 def clients_are(broker: CarrierBroker) -> str:
-    """What becomes of a client that comes now: ``served``, ``carried``, ``waiting`` (for a primary) or ``refused``."""
+    """Fate of a client that comes now: ``served``, ``carried``, ``waiting`` (for a primary) or ``refused``."""
     if not broker.refusal:
         return "served"
     if broker.carrying is None:
@@ -73,7 +73,7 @@ class CarriedEnd(Protocol):
 
 
 class CarrierPort(Protocol):
-    """What `Carrying` asks of the edge."""
+    """The edge, as far as `Carrying` asks it."""
 
     def leave(self, transport: Transport, carried: Carried) -> CarriedEnd:
         """The connection on ``transport`` is a carried one from now on."""

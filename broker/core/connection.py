@@ -229,7 +229,7 @@ class Connection:
             self._close_for(HardError(error.reply_code, error.text), error.key)
 
     def _before_open(self, data: bytes) -> bytes | None:
-        """What of ``data`` the parser takes; None for nothing."""
+        """The part of ``data`` that the parser takes; None for nothing."""
         if self.phase is not Phase.HEADER:
             if self.phase is Phase.VERIFYING:
                 self._early += data

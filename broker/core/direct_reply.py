@@ -26,7 +26,7 @@ NAME: Final = "amq.rabbitmq.reply-to"
 PREFIX: Final = f"{NAME}."
 TOKEN_BYTES: Final = 16
 MARK: Final = bytes([len(NAME)]) + NAME.encode()
-"""What the octets of properties have in them whose reply-to may be `NAME`."""
+"""Octets that properties have in them if their reply-to is `NAME`."""
 
 
 class DirectReply:

@@ -78,7 +78,7 @@ class Carriage:
 def take_carried(
     driver: NodeDriver, carrier: str, octets: bytes, has_room: Callable[[], bool]
 ) -> str | Callable[[asyncio.Transport], None]:
-    """What becomes of a client that ``carrier`` carries here.
+    """Judge a client that ``carrier`` carries here.
 
     Returns:
         Why it is not served, or what its connection is given to.

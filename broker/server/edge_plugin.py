@@ -59,7 +59,7 @@ class EdgeHost(Protocol):
         """Clients that reach this broker while it serves none are carried by ``dial``. Called in :meth:`EdgePlugin.start`."""
 
     def take_carried(self, carrier: str, client: bytes) -> str | Callable[[asyncio.Transport], None]:
-        """What becomes of a client that another broker of the group carries here.
+        """Judge a client that another broker of the group carries here.
 
         Args:
             carrier: its id, which it has proved.

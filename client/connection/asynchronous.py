@@ -143,7 +143,7 @@ class AsyncConnection:
             tx.publish(body, routing_key, **properties)
 
     async def outcome(self, name: str) -> Outcome:
-        """What became of a transaction; asking for a name that was never used bars it.
+        """Ask for the outcome of a transaction; asking for a name that was never used bars it.
 
         Raises:
             NoBrokerError: no broker answers.

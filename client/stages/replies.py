@@ -164,7 +164,7 @@ class Replies:
         timer.cancel()
         reply, _ = self._waiting.pop(flow_id)
         if not reply.cancelled():
-            reply.exception()  # a reply that nobody awaits is no fault to be logged
+            reply.exception()  # asyncio would log the error of a future that is never awaited
 
 
 def _set(event: asyncio.Event, _: object) -> None:

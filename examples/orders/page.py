@@ -49,7 +49,7 @@ REFUSED_EVERY = 10
 
 
 class Shop:
-    """What the page shows and does.
+    """Content and actions of the page.
 
     Args:
         stages: the application.
@@ -108,7 +108,7 @@ class Shop:
 
 
 def wrong_in(books: Books) -> list[str]:
-    """What must never be seen, also while orders are under way; empty if all is well."""
+    """Faults that must never be seen, also while orders are under way; empty if all is well."""
     found = [f"{name}: order {number} twice" for name in EFFECTS for number in doubled_of(books.effects[name])]
     if books.cents != (CUSTOMERS + 1) * CENTS:
         found.append(f"the accounts hold {books.cents} cents, and not {(CUSTOMERS + 1) * CENTS}")

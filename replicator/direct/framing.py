@@ -88,7 +88,7 @@ class FrameReader:
         self.more = True
 
     def rest(self) -> bytes:
-        """What has come behind the last frame; it is given once, and none of it is a frame's."""
+        """Octets behind the last frame, given once; none of them is a frame's."""
         rest = self._chunk[self._at :]
         self._at = len(self._chunk)
         self.more = False

@@ -272,7 +272,7 @@ class LinkSession:
         return output
 
     def take_rest(self) -> bytes:
-        """What has come behind the frame that :attr:`carried` is of."""
+        """Octets behind the frame that :attr:`carried` is of."""
         return self._reader.rest()
 
     def accept_carried(self) -> None:

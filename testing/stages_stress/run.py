@@ -217,7 +217,7 @@ class Stress(Demonstration):
         self.unexpected += audit_problems(self._verdict)
 
     def more(self, books: Books) -> dict[str, Any]:
-        """What the report has besides."""
+        """Further entries of the report."""
         return {
             "seed": self._own.seed,
             "crashes": dict(self._crashes()),

@@ -76,7 +76,7 @@ def test_a_worker_that_is_killed_at_any_point_loses_and_doubles_nothing(
 
 
 async def _left(kit: StagesKit) -> None:
-    """What a program has left that was killed right after its commit."""
+    """A row of a program that was killed right after its commit."""
     assert kit.stages.database is not None
     kit.stages.database.prepare()
     sends = Sends(origin=Origin(id="i1", scope="begin:relay"))

@@ -92,7 +92,7 @@ class Place:
         self.after = after
 
     def rows(self, *statements: str) -> list[Any]:
-        """What the last one gives, on a connection of its own."""
+        """Run statements on a connection of its own; the rows of the last one."""
         if self.server is not None:
             with psycopg.connect(self._plain) as db:
                 cursors = [db.execute(each.encode()) for each in statements]

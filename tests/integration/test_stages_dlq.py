@@ -107,7 +107,7 @@ class Clinic:
             db.executescript("CREATE TABLE treated (number INTEGER, id TEXT); CREATE TABLE billed (number)")
 
     def run(self, *words: str, code: int = 0) -> str:
-        """What a command prints to standard output, or with a code to standard error."""
+        """Run a command: its standard output, or with a code its standard error."""
         result = CliRunner().invoke(app, words, catch_exceptions=False)
         assert result.exit_code == code, result.output
         return result.stderr if code else result.stdout

@@ -22,7 +22,7 @@ _OWN_ID: Final = re.compile(r"[0-9]+\.[0-9]+\Z")
 
 
 class Outcome(enum.Enum):
-    """What became of a transaction; EXPIRED: the broker has forgotten."""
+    """The outcome of a transaction; EXPIRED: the broker has forgotten."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"

@@ -130,7 +130,7 @@ class Transactions:
             if asked:
                 raise TransactionUnknown(name, str(error), self._ask) from error
             raise TransactionAborted(f"transaction {name!r}: {error}") from error
-        except BaseException:  # cancelled, interrupted: the broker rolls back, or has committed; nobody asks here
+        except BaseException:  # cancelled, interrupted: the outcome is not asked for here
             yield channel.close
             raise
 

@@ -34,7 +34,7 @@ FAULT_HEADERS: Final = (
 
 @attrs.frozen(kw_only=True)
 class Action:
-    """What an operator does, as the messages and the record tell it.
+    """An action of an operator, as the messages and the record tell it.
 
     Attributes:
         by: who does it, for example ``ann@host``.

@@ -65,7 +65,7 @@ class Precheck:
 
 @attrs.frozen
 class Line:
-    """Look who is the head of a key's line, and lock it. Result: the id of a message; "" if there is no line."""
+    """Read and lock the head of a key's line. Result: the id of a message; "" if there is no line."""
 
     stage: str
     key: str

@@ -175,7 +175,7 @@ async def connect_async(conninfo: str, timeout_s: int) -> AsyncStageConnection:
 
 
 def ended(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], *, claimed: bool) -> str:
-    """What has ended the transaction of a stage; "" if nothing has.
+    """The statement or call that has ended the transaction of a stage; "" if none has.
 
     Without a claim the transaction begins with the stage's first statement, which it need not have.
     """

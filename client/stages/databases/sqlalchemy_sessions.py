@@ -103,7 +103,7 @@ class OrmSession:
         self._session = StageSession(self._engine)
 
     def commit(self) -> None:
-        """What is pending is written; the session's own commit is that of the connection, if it has asked for one."""
+        """Write pending rows; the session's own commit is that of the connection, if it has asked for one."""
         assert self._session is not None
         session = self._session
         with ours(session), ours(self._raw):

@@ -96,7 +96,7 @@ G = TypeVar("G", bound=Guarded)
 
 @contextlib.contextmanager
 def ours(connection: G) -> Iterator[G]:
-    """What is called within is called by the library, and not by a stage."""
+    """Mark calls within as calls of the library, not of a stage."""
     before, connection.ours = connection.ours, True
     try:
         yield connection

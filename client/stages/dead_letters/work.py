@@ -26,7 +26,7 @@ _log = logging.getLogger("understudy.stages")
 
 
 def silent(_seen: int, _of: int) -> None:
-    """Tell nobody."""
+    """Show no progress."""
 
 
 class ManyLettersError(StagesError):
@@ -35,7 +35,7 @@ class ManyLettersError(StagesError):
 
 @attrs.define(kw_only=True)
 class Done:
-    """What a command has done, or would do.
+    """The work that a command has done, or would do.
 
     Attributes:
         ids: of the letters, in their order.

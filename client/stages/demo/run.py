@@ -239,7 +239,7 @@ class Demonstration:
     """The detail of the brokers' feeds; "": they write none."""
 
     def helpers(self) -> list[Coroutine[Any, Any, None]]:
-        """What runs beside the load, and is cancelled at its end."""
+        """Tasks that run beside the load, and are cancelled at its end."""
         return [self._progress()]
 
     async def before_kill(self, number: int) -> None:
@@ -251,7 +251,7 @@ class Demonstration:
         return problems_of(books, dead)
 
     def more(self, books: Books) -> dict[str, Any]:
-        """What the report has besides."""
+        """Further entries of the report."""
         return {}
 
     async def after_brokers(self, group: BrokerGroup) -> None:

@@ -9,7 +9,7 @@ from understudy.xa.core.xid import Xid
 
 
 class BlockingJointSession:
-    """What `initiations.blocking` asks of a session."""
+    """A session, as `initiations.blocking` uses it."""
 
     def __init__(self, below: JointSession) -> None:
         self._below = below

@@ -34,7 +34,7 @@ from understudy.client.stages.worker import Worker
 
 SIDES: Final = ("bare", "nothing", "once", "xa", "bare-last", "inbox")
 BASES: Final = {"nothing": "bare", "once": "bare", "xa": "bare", "inbox": "bare-last"}
-"""What each side of ours is compared with."""
+"""The side that each side of ours is compared with."""
 ALONE: Final = ("bare-last", "inbox")
 """Sides whose flow has one stage."""
 POLL_S: Final = 0.01

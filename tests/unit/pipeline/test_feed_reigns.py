@@ -142,7 +142,7 @@ def test_a_primary_has_facts_of_the_epoch_in_which_clients_worked() -> None:
 
 
 def test_a_primary_has_what_others_know_to_be_stable_of_its_epoch() -> None:
-    """What was sent and is not stable may be on other disks alone: a killed primary had not written it."""
+    """A batch that was sent and is not stable may be on other disks alone: a killed primary had not written it."""
     rows = [
         epoch(1, "b1", 1),
         tally("append", "b1", founding="f", epoch=1, first_offset=1, high=20, stable=15),

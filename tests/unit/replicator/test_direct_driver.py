@@ -899,7 +899,7 @@ def echo(transport: asyncio.Transport) -> None:
 
 
 class Echo(asyncio.Protocol):
-    """What a broker gives the connection of a carried client to."""
+    """The protocol that takes the connection of a carried client."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self.transport = transport

@@ -20,7 +20,7 @@ from understudy.client.connection.pika_link import PikaLink
 
 
 class Wire:
-    """What pika's channel asks of its connection."""
+    """The connection, as pika's channel uses it."""
 
     def __init__(self) -> None:
         self.callbacks = pika.callback.CallbackManager()

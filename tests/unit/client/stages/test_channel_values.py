@@ -100,7 +100,7 @@ def test_a_table_that_is_cut_is_a_value_error(octets: bytes) -> None:
 
 @pytest.mark.parametrize("seconds", [1 << 60, (1 << 63) - 1, (1 << 64) - 1])
 def test_a_time_out_of_range_closes_no_connection(seconds: int) -> None:
-    """It did, and the broker handed the message out again: its stage stood still for ever."""
+    """An error there made the broker hand the message out again: its stage stood still for ever."""
     time = b"T" + struct.pack(">Q", seconds)
     rows = b"\x04when" + time
     found = decode.field_table(struct.pack(">I", len(rows)) + rows)[1]

@@ -17,7 +17,7 @@ ACTION = Action(by="ann@host", at_ms=9_000, token="0badcafe")
 
 
 def died(error: Exception, **changes: Any) -> Letter:
-    """What becomes of a message whose last attempt raises."""
+    """The dead letter of a message whose last attempt raises."""
 
     def call(_: do.Call) -> None:
         raise error
@@ -89,7 +89,7 @@ def test_an_edited_letter_keeps_its_id_and_its_fault() -> None:
 
 @pytest.mark.parametrize("number", [1 << 62, 1 << 60, -(1 << 62), 10**17, 253_402_300_800_000])
 def test_a_number_that_is_no_time_is_shown_as_it_is(number: int) -> None:
-    """It ended `understudy dlq list` and `show` with a traceback."""
+    """`understudy dlq list` and `show` ended with a traceback."""
     made = died(ValueError("no"), headers={headers.FAILURES: 6, headers.FIRST_FAILED: number, "x-due-ms": number})
     assert f"x-due-ms: {number}  ({number} ms)" in letter_text(made)
     assert (f"{number} ms to " in group_text(grouped([made])[0])) is (number > 0)
