@@ -220,11 +220,14 @@ class Publishing:
     def _publish_in_transaction(
         self, tx: TxBuffer, queues: list[Queue], message: Message, expiration_ms: int | None
     ) -> None:
+        transactions = self._broker.transactions
+
         def record(living: list[Queue]) -> None:
-            self._broker.transactions.publish(tx, living, message, expiration_ms)
+            transactions.publish(tx, living, message, expiration_ms, judged=True)
             self._channel.transacting.note_use()
 
-        self._hold_for_parts(tx, queues, message, record)
+        if fresh := transactions.fresh(tx, queues, message):  # parts of a duplicate are not to be in the log
+            self._hold_for_parts(tx, fresh, message, record)
 
     def _hold_for_parts(
         self,

@@ -131,11 +131,16 @@ class Transactions:
 
     # -- while it is open -----------------------------------------------------------------------------------------
 
-    def publish(self, tx: TxBuffer, queues: list[Queue], message: Message, expiration_ms: int | None) -> None:
-        """Enqueue within ``tx``: the queues hold it embargoed until the decision (P-06)."""
+    def publish(
+        self, tx: TxBuffer, queues: list[Queue], message: Message, expiration_ms: int | None, *, judged: bool = False
+    ) -> None:
+        """Enqueue within ``tx``: the queues hold it embargoed until the decision (P-06).
+
+        ``judged``: :meth:`fresh` has found that ``queues`` take it.
+        """
         broker = self._broker
-        if self._state.deduplicates and queues and not message.moved and not tx.own:
-            queues = broker.deduplicating.within(tx, queues, message)
+        if self._state.deduplicates and not judged and not tx.own:
+            queues = self.fresh(tx, queues, message)
             if not queues:
                 return
         broker.note_open_bytes(message.size)
@@ -158,6 +163,12 @@ class Transactions:
             tx.add_unlogged(message, local)
             if not tx.own and tx.size_bytes > self._state.tx_memory_bytes:
                 self._state.spill_body(message)
+
+    def fresh(self, tx: TxBuffer, queues: list[Queue], message: Message) -> list[Queue]:
+        """Those of ``queues`` of which ``message``, published within ``tx``, is no duplicate."""
+        if not self._state.deduplicates or not queues or message.moved:
+            return queues
+        return self._broker.deduplicating.within(tx, queues, message)
 
     def begin_body(self, tx: TxBuffer, message: Message) -> PartedBody:
         """The body of ``message``, a publish within ``tx``, is put into the log in parts from now on; :meth:`publish` follows them.

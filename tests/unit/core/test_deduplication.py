@@ -483,6 +483,26 @@ def test_a_large_message_comes_once() -> None:
     assert window(publisher).claims == {}
 
 
+def test_a_large_duplicate_in_a_transaction_leaves_nothing_in_the_log() -> None:
+    """Its parts would be operations of the transaction that no event of the feed tells of."""
+    publisher = Publisher(Core(Limits(parted_bytes=100, part_bytes=100)))
+    publisher.declare("q", ONCE)
+    publisher.call(TX_SELECT, channel=2)
+    for body in (b"1" * 250, b"2" * 250):
+        publisher.begin("a", body, channel=2)
+        for _ in range(6):
+            publisher.core.sync()
+    publisher.begin("b", b"3" * 250, channel=2)
+    for _ in range(6):
+        publisher.core.sync()
+    publisher.client.send(encode_method(2, TX_COMMIT))
+    for _ in range(3):
+        publisher.core.sync()
+    assert publisher.client.heard() == ["tx.commit-ok"]
+    assert publisher.bodies() == [b"1" * 250, b"3" * 250]
+    assert kinds(publisher.core).count(record.TX_BODY_PART) == 2 * 3
+
+
 # -- branches ---------------------------------------------------------------------------------------------------------
 
 
