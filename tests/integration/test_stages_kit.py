@@ -101,8 +101,8 @@ def test_a_crash_between_the_commits_shows_what_once_is_for(stages_kit: StagesKi
     kit.send(kit.stages.flows["checkout"], Order(1))
     kit.crash_at("after database commit", stage="hold")
     kit.run()
-    assert kit.rows("SELECT * FROM held") == [(1,)] if once else [(1,), (1,)]
-    assert kit.rows("SELECT * FROM paid") == [(1, 1)] if once else [(1, 1), (1, 1)]
+    assert kit.rows("SELECT * FROM held") == ([(1,)] if once else [(1,), (1,)])
+    assert kit.rows("SELECT * FROM paid") == [(1, 1)]  # the broker has committed one message
 
 
 def test_a_point_that_no_worker_passes_is_named(stages_kit: StagesKits) -> None:
