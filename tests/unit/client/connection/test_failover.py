@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import attrs
 import pytest
 
-from understudy.client.connection.core.addresses import ListedBrokers, ZooKeeperGroup, brokers_of, named, with_option
+from understudy.client.connection.core.addresses import named
 from understudy.client.connection.core.backoff import Backoff
 from understudy.client.connection.core.consumption import Consumption
 from understudy.client.connection.core.failover import Failover
@@ -504,34 +504,6 @@ def test_a_transaction_settles_deliveries_of_one_consumer() -> None:
     transaction.closed = True
     with pytest.raises(ClientError, match="has ended"):
         transaction.publish(b"", "q")
-
-
-def test_addresses() -> None:
-    assert brokers_of("amqp://me:word@b1,b2:5673/v") == ListedBrokers(
-        ("amqp://me:word@b1/v", "amqp://me:word@b2:5673/v")
-    )
-    assert brokers_of(["amqp://b1", "amqps://b2/"]) == ListedBrokers(("amqp://b1/", "amqps://b2/"))
-    group = brokers_of("zookeeper://me:word@z1,z2:2181/shop?chroot=/production&vhost=a/b&tls=yes")
-    assert group == ZooKeeperGroup(
-        hosts="z1,z2:2181/production", group="shop", login="me:word", vhost="a%2Fb", scheme="amqps"
-    )
-    assert group.url_of("b1:5671") == "amqps://me:word@b1:5671/a%2Fb"
-    assert brokers_of("zookeeper://z1") == ZooKeeperGroup(hosts="z1")
-    assert with_option("amqp://b1/?a=1", "heartbeat", "10") == "amqp://b1/?a=1&heartbeat=10"
-    assert with_option("amqp://b1/?heartbeat=3", "heartbeat", "10") == "amqp://b1/?heartbeat=3"
-    assert named("amqp://me:word@b1:5/") == "b1:5"
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "b1", "http://b1/", "amqp:///", [], "amqp://,/", "zookeeper:///g", "zookeeper://z/a/b", "zookeeper://z/g?more=1",
-        "zookeeper://z/g?chroot=x", "zookeeper://z/g?tls=1", ["zookeeper://z/g", "amqp://b1/"],
-    ],
-)  # fmt: skip
-def test_an_address_that_is_none_is_named(wrong: Any) -> None:
-    with pytest.raises(ArgumentError):
-        brokers_of(wrong)
 
 
 @pytest.mark.parametrize("name", ["", "3.14", "x" * 65])
