@@ -13,6 +13,7 @@ import pytest
 from tests.integration.stages_waiting import until_found
 from tests.stress.group import Group, running_group
 from understudy.client.stages import Retry, Stages, sqlite
+from understudy.client.stages.channel import TxChannel
 from understudy.client.stages.worker import Worker
 
 pytestmark = [pytest.mark.integration]
@@ -20,12 +21,28 @@ pytestmark = [pytest.mark.integration]
 WATCHED_S = 1.0
 
 
+class Asked:
+    """Questions of the worker to its broker, and the answers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.questions = 0
+        self.answers: list[str] = []
+        ask = TxChannel.precheck
+
+        async def precheck(channel: TxChannel, *, brings: bool) -> str:
+            self.questions += 1
+            self.answers.append(await ask(channel, brings=brings))
+            return self.answers[-1]
+
+        monkeypatch.setattr(TxChannel, "precheck", precheck)
+
+
 def rows(database: Path) -> list[Any]:
     with contextlib.closing(sqlite3.connect(database, timeout=20)) as db:
         return db.execute("SELECT number FROM holds").fetchall()
 
 
-async def _below_the_minimum(group: Group, folder: Path) -> None:
+async def _below_the_minimum(group: Group, folder: Path, asked: Asked) -> None:
     database = folder / "shop.db"
     with contextlib.closing(sqlite3.connect(database)) as db:
         db.execute("CREATE TABLE holds (number INTEGER)")
@@ -49,8 +66,9 @@ async def _below_the_minimum(group: Group, folder: Path) -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(worker.run())
         await asyncio.wait_for(called.wait(), 60)
-        await asyncio.sleep(WATCHED_S)
-        assert rows(database) == []
+        await until_found("the broker is asked", lambda: asked.questions)
+        await asyncio.sleep(WATCHED_S)  # no answer comes
+        assert (rows(database), asked.answers) == ([], [])
         backup.spawn()
         # An attempt that fails would be the last one, so the wait was none.
         await until_found("the stage is done", lambda: rows(database) == [(7,)])
@@ -69,6 +87,9 @@ class PairOfTwo(Group):
             each.config.write_text(text.replace("min_insync = 1", "min_insync = 2"), encoding="utf-8")
 
 
-def test_below_the_minimum_a_stage_does_not_commit_its_database(tmp_path: Path) -> None:
+def test_below_the_minimum_a_stage_does_not_commit_its_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(monkeypatch)
     with running_group(tmp_path, brokers=2, group_class=PairOfTwo) as group:
-        asyncio.run(_below_the_minimum(group, tmp_path))
+        asyncio.run(_below_the_minimum(group, tmp_path, asked))
