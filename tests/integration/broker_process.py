@@ -135,6 +135,11 @@ class BrokerProcess:
         return self.page("/status")[1].get("status") in READY_STATUSES
 
     @property
+    def address(self) -> str:
+        """The address for clients, with the login of the guest."""
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/"
+
+    @property
     def ports(self) -> dict[str, Any]:
         with contextlib.suppress(FileNotFoundError):
             ports: dict[str, Any] = json.loads((self.data / "ports.json").read_text())

@@ -104,7 +104,7 @@ async def test_wrong_password(broker: BrokerProcess) -> None:
 
 async def test_a_robust_connection_survives_a_restart(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker:
-        url = f"amqp://guest:guest@127.0.0.1:{broker.port}/"
+        url = broker.address
         connection = await aio_pika.connect_robust(url, reconnect_interval=0.1)
         async with connection:
             channel = await connection.channel()

@@ -98,7 +98,7 @@ class Clinic:
     """An application in a folder, its worker, and the commands."""
 
     def __init__(self, folder: Path, broker: BrokerProcess) -> None:
-        self.address = f"amqp://guest:guest@127.0.0.1:{broker.port}/"
+        self.address = broker.address
         self.database = folder / "clinic.db"
         (folder / "clinic.py").write_text(CLINIC.format(broker=self.address, database=self.database), encoding="utf-8")
         self.stages = load("clinic:stages")
@@ -146,13 +146,16 @@ class Clinic:
                 await connection.close()
             return True
 
+        def serves(worker: Worker) -> bool:
+            return all(map(worker.watch.has_its_part, worker.watch.counts))
+
         async def work() -> None:
             running = [Worker(self.stages) for _ in range(workers)]
             async with asyncio.TaskGroup() as tasks:
                 for worker in running:
                     tasks.create_task(worker.run())
-                await asyncio.sleep(0.2)
                 try:
+                    await until_found("each worker serves or stands by", lambda: all(map(serves, running)))
                     await until(what, counted)
                 finally:
                     for worker in running:
@@ -289,7 +292,7 @@ def test_what_cannot_be_done_is_named(clinic: Clinic, monkeypatch: pytest.Monkey
 
 
 def test_a_reissue_that_is_killed_has_done_whole_batches(broker: BrokerProcess) -> None:
-    address, letters, rate = f"amqp://guest:guest@127.0.0.1:{broker.port}/", 120, 20
+    address, letters, rate = broker.address, 120, 20
 
     async def counts() -> tuple[int, int]:
         connection = Connection([address], "the test")
@@ -308,20 +311,8 @@ def test_a_reissue_that_is_killed_has_done_whole_batches(broker: BrokerProcess) 
         await connection.close()
 
     asyncio.run(put())
-    command = [
-        str(PROGRAM),
-        "dlq",
-        "reissue",
-        "--broker",
-        address,
-        "--queue",
-        "many.dead",
-        "--all",
-        "--rate",
-        str(rate),
-        "--yes",
-    ]
-    with subprocess.Popen(command) as running:
+    options = ["--broker", address, "--queue", "many.dead", "--all", "--rate", str(rate), "--yes"]
+    with subprocess.Popen([PROGRAM, "dlq", "reissue", *options]) as running:
         wait_until("a batch is reissued", lambda: asyncio.run(counts())[0])
         running.kill()
 
@@ -339,7 +330,7 @@ def test_a_message_whose_queue_was_deleted_finds_a_new_one(broker: BrokerProcess
         return Envelope(id=name, queue="deleted", stage="", body=b"", headers={}, after_ms=after_ms)
 
     async def send_again() -> None:
-        connection = Connection([f"amqp://guest:guest@127.0.0.1:{broker.port}/"], "the test")
+        connection = Connection([broker.address], "the test")
         channel, other = await TxChannel.open(connection), await connection.channel()
         envelopes = [envelope("m1", 0), envelope("m2", 1)]
         await channel.settle(envelopes)
@@ -390,7 +381,7 @@ def test_a_failed_message_is_not_lost_if_its_queue_was_deleted_and_its_worker_is
         raise KilledError
 
     async def run() -> None:
-        connection = Connection([f"amqp://guest:guest@127.0.0.1:{broker.port}/"], "the test")
+        connection = Connection([broker.address], "the test")
         channel, other = await TxChannel.open(connection), await connection.channel()
         await channel.settle([attrs.evolve(moved, queue=source, after_ms=0), moved])
         for kills in (True, False):
@@ -426,7 +417,7 @@ def test_a_failed_message_is_not_lost_if_its_queue_was_deleted_and_its_worker_is
 
 @pytest.mark.parametrize("blocking", [False, True])
 def test_a_blocking_stage_keeps_the_order_and_another_goes_on(broker: BrokerProcess, blocking: bool) -> None:
-    stages = Stages("mill", broker=f"amqp://guest:guest@127.0.0.1:{broker.port}/")
+    stages = Stages("mill", broker=broker.address)
     seen: list[int] = []
     ended = threading.Event()
 
@@ -454,7 +445,7 @@ def test_a_blocking_stage_keeps_the_order_and_another_goes_on(broker: BrokerProc
 
 
 def test_a_broker_that_is_killed_costs_no_attempt(broker: BrokerProcess) -> None:
-    stages = Stages("mill", broker=f"amqp://guest:guest@127.0.0.1:{broker.port}/")
+    stages = Stages("mill", broker=broker.address)
     attempts: list[int] = []
     ended = threading.Event()
 
@@ -518,7 +509,7 @@ def test_a_channel_for_branches_has_a_precheck_too(broker: BrokerProcess) -> Non
     """After a lost commit a stage with xa=True asks on it; an error for an answer would have been another loss, for ever."""
 
     async def ask() -> str:
-        connection = Connection([f"amqp://guest:guest@127.0.0.1:{broker.port}/"], "the test")
+        connection = Connection([broker.address], "the test")
         channel = await JointChannel.open(connection)
         answer = await channel.precheck(brings=True)
         await channel.close()

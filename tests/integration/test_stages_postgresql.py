@@ -19,7 +19,7 @@ from tests.integration import stages_shop
 from tests.integration.broker_process import BrokerProcess, running_broker
 from tests.integration.stages_shop import STAGES, Order
 from tests.integration.stages_waiting import TIMEOUT_S, until_found
-from tests.integration.xa_place import running_postgresql
+from tests.integration.xa_place import conninfo_of, running_postgresql
 from understudy.client.stages import ConfigurationError, DemarcationError, NotCommittedError, Stages, postgresql
 from understudy.client.stages.core.envelope import Delivery, Envelope
 from understudy.client.stages.core.sends import Origin, Sends
@@ -34,19 +34,13 @@ pytestmark = [pytest.mark.integration]
 ORDERS = 4
 
 
-def place(server: PostgresServer) -> dict[str, Any]:
-    """Parameters with which libpq connects."""
-    options = dict(server.options)
-    return {"dbname": options.pop("database"), **options}
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     with running_postgresql() as running:
-        with psycopg.connect(**place(running)) as db:
+        with psycopg.connect(conninfo_of(running)) as db:
             for table in (*STAGES, "effects"):
                 db.execute(f"CREATE TABLE {table} (number INTEGER)".encode())
-        postgresql(make_conninfo(**place(running))).prepare()
+        postgresql(conninfo_of(running)).prepare()
         yield running
 
 
@@ -56,8 +50,19 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield running
 
 
+class Target:
+    """A stage to which messages go."""
+
+    name = queue = "nowhere"
+
+    def encode(self, message: object) -> bytes:
+        return b"{}"
+
+    def following(self, flow: str) -> None: ...
+
+
 def rows(server: PostgresServer, sql: str) -> list[Any]:
-    with psycopg.connect(**place(server)) as db:
+    with psycopg.connect(conninfo_of(server)) as db:
         return db.execute(sql.encode()).fetchall()
 
 
@@ -77,7 +82,7 @@ async def begin(stages: Stages, first: int, last: int) -> None:
 def test_an_initiation_whose_connection_is_lost_before_its_commit_is_not_committed(
     server: PostgresServer, outbox: bool
 ) -> None:
-    stages = Stages("lost", broker="amqp://127.0.0.1:1/", database=postgresql(make_conninfo(**place(server))))
+    stages = Stages("lost", broker="amqp://127.0.0.1:1/", database=postgresql(conninfo_of(server)))
     lose = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = 'lost'"
 
     @stages.stage("after")
@@ -98,8 +103,8 @@ def test_an_initiation_whose_connection_is_lost_before_its_commit_is_not_committ
 
 
 async def _killed(broker: BrokerProcess, server: PostgresServer) -> None:
-    address, prefix = f"amqp://guest:guest@127.0.0.1:{broker.port}/", "shop"
-    database = "postgresql:" + make_conninfo(**place(server))
+    address, prefix = broker.address, "shop"
+    database = "postgresql:" + conninfo_of(server)
     stages = stages_shop.application(address, database, prefix)
     await begin(stages, 1, ORDERS)
     for point, stage in (
@@ -136,7 +141,7 @@ def test_killed_workers_and_a_killed_server_lose_and_double_nothing(
 
 @asynccontextmanager
 async def sessions(server: PostgresServer, count: int, *, blocking: bool) -> AsyncIterator[list[DatabaseSession]]:
-    database = postgresql(make_conninfo(**place(server)))
+    database = postgresql(conninfo_of(server))
     made = [database.session(blocking=blocking) for _ in range(count)]
     try:
         yield made
@@ -202,14 +207,6 @@ def test_a_line_parks_messages_of_its_key_and_lets_them_go_in_their_order(
 def test_a_row_of_the_outbox_is_leased_to_one_relay_until_the_lease_ends(
     server: PostgresServer, blocking: bool
 ) -> None:
-    class Target:
-        name = queue = "nowhere"
-
-        def encode(self, message: object) -> bytes:
-            return b"{}"
-
-        def following(self, flow: str) -> None: ...
-
     async def lease() -> None:
         sends = Sends(origin=Origin(id=f"i{blocking}", scope="lease"))
         for _ in range(3):
@@ -247,14 +244,6 @@ def test_a_row_of_the_outbox_is_leased_to_one_relay_until_the_lease_ends(
 
 
 def test_five_relays_take_each_row_once_and_those_of_a_message_in_their_order(server: PostgresServer) -> None:
-    class Target:
-        name = queue = "nowhere"
-
-        def encode(self, message: object) -> bytes:
-            return b"{}"
-
-        def following(self, flow: str) -> None: ...
-
     async def relay(session: DatabaseSession, number: int, taken: list[str]) -> None:
         for round_ in range(200):
             leased = await session.lease(
@@ -365,12 +354,12 @@ def test_a_database_that_cannot_be_used_is_named_at_the_start(server: PostgresSe
     with pytest.raises(ConfigurationError, match="the connection string cannot be read"):
         postgresql("no such = thing")
     with pytest.raises(ConfigurationError, match="inbox and outbox cannot be made"):
-        postgresql(make_conninfo(**(place(server) | {"dbname": "nowhere"}))).prepare()
-    with psycopg.connect(**place(server)) as db:
+        postgresql(make_conninfo(conninfo_of(server), dbname="nowhere")).prepare()
+    with psycopg.connect(conninfo_of(server)) as db:
         db.execute("ALTER TABLE understudy_inbox ADD COLUMN newer integer")
     try:
         with pytest.raises(ConfigurationError, match=r"understudy_inbox has the columns .*'newer'"):
-            postgresql(make_conninfo(**place(server))).prepare()
+            postgresql(conninfo_of(server)).prepare()
     finally:
-        with psycopg.connect(**place(server)) as db:
+        with psycopg.connect(conninfo_of(server)) as db:
             db.execute("ALTER TABLE understudy_inbox DROP COLUMN newer")

@@ -131,7 +131,7 @@ def test_a_broker_that_lacks_what_stages_need_is_named_at_the_start(
         broker.command = (sys.executable, program)
     broker.start()
     try:
-        stages = Stages("shop", broker=f"amqp://guest:guest@127.0.0.1:{broker.port}/")
+        stages = Stages("shop", broker=broker.address)
 
         @stages.stage("pay")
         def pay(order: int) -> None: ...

@@ -12,7 +12,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
@@ -20,7 +19,7 @@ from tests.integration import stages_shop
 from tests.integration.broker_process import BrokerProcess, running_broker
 from tests.integration.stages_shop import STAGES, Order
 from tests.integration.stages_waiting import TIMEOUT_S, until, until_found
-from tests.integration.xa_place import StateServerProcess, running_postgresql
+from tests.integration.xa_place import StateServerProcess, conninfo_of, running_postgresql
 from understudy.client.stages import (
     AlreadyBegunError,
     ConfigurationError,
@@ -43,9 +42,8 @@ ORDERS = 3
 
 class Place:
     def __init__(self, server: PostgresServer, broker: BrokerProcess, state: StateServerProcess) -> None:
-        options = dict(server.options)
-        self.conninfo = make_conninfo(dbname=options.pop("database"), **options)
-        self.broker = f"amqp://guest:guest@127.0.0.1:{broker.port}/"
+        self.conninfo = conninfo_of(server)
+        self.broker = broker.address
         self.state = state
         with psycopg.connect(self.conninfo) as db:
             for table in (*STAGES, "effects"):
@@ -304,7 +302,8 @@ async def _without_state_server(place: Place, stages: Stages) -> None:
         place.state.kill()
         async with stages.begin(outbox=False):
             stages.stages["stateless"].send(Order(6))
-        await asyncio.sleep(1.5)  # it is given back meanwhile, once a second
+        counts = worker.watch.counts["stateless"]
+        await until_found("the second message is given back", lambda: counts.given_back)
         assert place.rows("SELECT * FROM effects WHERE number = 6") == []
         place.state.start()
         await until_found("the second effect", lambda: place.rows("SELECT * FROM effects WHERE number = 6"))
