@@ -84,9 +84,9 @@ class Rules:
 
 def handle(rules: Rules, delivery: Delivery) -> Steps:
     """Steps for one delivery; each result, or error, goes back in."""
-    failures = delivery.failures
+    failures, key = delivery.failures, rules.key_of(delivery)
     while True:
-        fault = yield from _attempt(rules, delivery, failures)
+        fault = yield from _attempt(rules, delivery, key, failures)
         if fault is None:
             return
         if isinstance(fault, _NotNow):
@@ -97,7 +97,6 @@ def handle(rules: Rules, delivery: Delivery) -> Steps:
         if delay_ms is not None and rules.retry.blocking:
             yield Wait(delay_ms)
             continue
-        key = rules.key_of(delivery)
         if key is not None and not (yield from hold(rules.stage, key, delivery)):
             return
         now_ms = yield Now()
@@ -123,12 +122,14 @@ def _until_it_may_commit(refused: _NotNow) -> Steps:
             return
 
 
-def _attempt(rules: Rules, delivery: Delivery, failures: int) -> Generator[Step, Any, Fault | _NotNow | None]:
+def _attempt(
+    rules: Rules, delivery: Delivery, key: str | None, failures: int
+) -> Generator[Step, Any, Fault | _NotNow | None]:
     """One attempt; its fault if it failed, with the database rolled back by then."""
     if rules.once and is_skip(delivery) and not delivery.claimable:
         yield Settle()  # it has no line
         return None
-    key, opened = rules.key_of(delivery), _opened_or_fault(rules, delivery)
+    opened = _opened_or_fault(rules, delivery, key)
     if isinstance(opened, Fault) and key is None:
         return opened
     new, head = True, ""
@@ -232,15 +233,15 @@ def _again(rules: Rules, delivery: Delivery, key: str | None) -> Generator[Step,
         yield Mark(tuple(each.id for each in unsent))
 
 
-def _opened_or_fault(rules: Rules, delivery: Delivery) -> tuple[object, Sends] | Fault:
+def _opened_or_fault(rules: Rules, delivery: Delivery, key: str | None) -> tuple[object, Sends] | Fault:
     """The message, and what collects the sends; or the reason why no attempt can help."""
     try:
-        return _opened(rules, delivery)
+        return _opened(rules, delivery, key)
     except Exception as error:  # noqa: BLE001  # of the application's own code: the same at each attempt
         return Fault.of(error, refused=True)
 
 
-def _opened(rules: Rules, delivery: Delivery) -> tuple[object, Sends]:
+def _opened(rules: Rules, delivery: Delivery, key: str | None) -> tuple[object, Sends]:
     """The message, and what collects the sends.
 
     Raises:
@@ -263,7 +264,7 @@ def _opened(rules: Rules, delivery: Delivery) -> tuple[object, Sends]:
         message = rules.decode(delivery.body)
     except ValueError as error:
         raise Refuse(f"the body does not decode: {error}") from error
-    if rules.key is not None and rules.key_of(delivery) is None:
+    if rules.key is not None and key is None:
         raise Refuse(f"stage {rules.stage!r}: key= gives no text of 1 to {LONGEST_KEY} octets for this message")
     origin = Origin(
         id=delivery.id,

@@ -31,6 +31,17 @@ def test_a_message_without_a_line_costs_one_statement_more() -> None:
     assert edge.last(do.Line).key == "k7"
 
 
+def test_a_message_s_key_is_asked_for_once_also_if_it_fails() -> None:
+    asked: list[Order] = []
+
+    def key(order: Order) -> str:
+        asked.append(order)
+        return "k"
+
+    Edge(Line="", Call=ValueError("no"), Block=True).run(rules(key=key), delivery())
+    assert asked == [Order(7)]
+
+
 def test_a_failed_message_becomes_the_head_before_it_goes_back() -> None:
     edge = Edge(Line="", Call=ValueError("no"), Block=True)
     names = edge.run(rules(**KEYED), delivery())
