@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
+import functools
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
@@ -234,7 +236,9 @@ class Database(Protocol):
 
 async def in_thread(function: Any, *arguments: Any, **named: Any) -> Any:
     """A blocking call in a thread. A cancellation waits for its end: a session is never used by two threads."""
-    future = asyncio.ensure_future(asyncio.to_thread(function, *arguments, **named))
+    # Not by asyncio.to_thread, which would need a task: the end of a loop cancels tasks, and their threads go on.
+    run = functools.partial(contextvars.copy_context().run, function, *arguments, **named)
+    future = asyncio.get_running_loop().run_in_executor(None, run)
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +17,7 @@ from understudy.client.stages import ConfigurationError, Stages, relay, sqlite
 from understudy.client.stages.clock import now_ms
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.core.sends import Origin, Sends
-from understudy.client.stages.databases.port import ThreadedSession
+from understudy.client.stages.databases.port import ThreadedSession, in_thread
 from understudy.client.stages.databases.sqlite_database import MOST_ROWS, SqliteSession
 from understudy.client.stages.points import pass_by
 from understudy.client.stages.worker import Worker
@@ -175,3 +176,30 @@ def test_an_inbox_of_a_newer_version_is_refused_before_the_first_message(path: P
 def test_a_file_that_cannot_be_used_is_named_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="inbox and outbox cannot be made"):
         sqlite(tmp_path).prepare()
+
+
+def test_a_call_in_a_thread_is_waited_for_also_by_a_task_that_the_end_of_its_loop_cancels() -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    ended: list[bool] = []
+
+    def call() -> None:
+        begun.set()
+        may_end.wait()
+        ended.append(True)
+
+    async def session() -> None:
+        try:
+            await in_thread(call)
+        except asyncio.CancelledError:
+            assert ended
+            ended.append(True)
+            raise
+
+    async def main() -> None:
+        task = asyncio.create_task(session())
+        await asyncio.to_thread(begun.wait)
+        asyncio.get_running_loop().call_later(0.05, may_end.set)
+        assert not task.done()
+
+    asyncio.run(main())
+    assert ended == [True, True]
