@@ -47,6 +47,7 @@ class Stage(Generic[P, R]):
     Attributes:
         name: of the stage, and of its queue.
         function: as it was written.
+        blocking: the function is a ``def``: it runs in a thread.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Stage(Generic[P, R]):
         update_wrapper(self, function)
         self.name = name
         self.function = function
+        self.blocking = not inspect.iscoroutinefunction(function)
         self.once = once
         self.xa = xa
         self.retry = retry
@@ -84,11 +86,6 @@ class Stage(Generic[P, R]):
     @property
     def queue(self) -> str:
         return self.name
-
-    @property
-    def blocking(self) -> bool:
-        """The function is a ``def``: it runs in a thread."""
-        return not inspect.iscoroutinefunction(self.function)
 
     def send(self, message: object, *, after: timedelta | float | None = None) -> str:
         """Send a message to this stage, from a stage or an initiation; it leaves with the commit.
