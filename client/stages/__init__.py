@@ -31,6 +31,7 @@ nothing is acknowledged before its work is committed. The manual is ``docs/stage
     joint/        ``xa=True``: database and broker in one transaction
     dead_letters/ ``understudy dlq``
     looking, flow_path, look_commands  ``understudy stages list`` and ``show``
+    command_connection  the connection of a command that looks at queues
     replies       a program that awaits what a flow replies
     points        named moments at which tests kill a worker
     demo/         ``scripts/demo stages``

@@ -18,11 +18,11 @@ from understudy.client.stages.reloading import Reloading
 KILL_MARGIN_S: Final = 10.0
 """A worker ends itself before its parent kills it."""
 
-_Name = Annotated[str, typer.Argument(metavar="MODULE:NAME", help="Where the application is, for example shop:stages.")]
+Name = Annotated[str, typer.Argument(metavar="MODULE:NAME", help="Where the application is, for example shop:stages.")]
 
 
 def run(
-    application: _Name,
+    application: Name,
     only: Annotated[
         list[str] | None, typer.Option("--stage", help="Run this stage alone; may be given several times.")
     ] = None,
@@ -52,9 +52,9 @@ def run(
     try:
         from understudy.client.stages.running import run_here  # noqa: PLC0415  # the extra of this command alone
     except ImportError as error:
-        _fail(f"{error}: pip install 'understudy[stages]'", 1)
+        fail(f"{error}: pip install 'understudy[stages]'", 1)
     if log_format not in {"text", "json"}:
-        _fail(f"--log-format {log_format}: text and json are allowed", 2)
+        fail(f"--log-format {log_format}: text and json are allowed", 2)
     write_log_lines("json" if log_format == "json" else "text")
     if reload:
         given = sys.argv[1:]
@@ -64,12 +64,12 @@ def run(
         stages.check()
         for name in only or ():
             if name not in stages.stages:
-                _fail(f"--stage {name}: the application {stages.name!r} has {', '.join(stages.stages)}", 2)
+                fail(f"--stage {name}: the application {stages.name!r} has {', '.join(stages.stages)}", 2)
         for wish in concurrency or ():
             name, _, number = wish.rpartition("=")
             stages.set_concurrency(name, int(number) if number.isdecimal() else 0)
     except ConfigurationError as error:
-        _fail(str(error), 2)
+        fail(str(error), 2)
     if processes > 1:
         options = [word for name in only or () for word in ("--stage", name)]
         options += [word for wish in concurrency or () for word in ("--concurrency", wish)]
@@ -82,14 +82,14 @@ def run(
     except* ConfigurationError as group:
         reasons = leaves_of(group)
     if reasons:  # not within the except*: it would put typer's own exception into a group
-        _fail("; ".join(map(str, reasons)), 1)
+        fail("; ".join(map(str, reasons)), 1)
 
 
-def tables(application: _Name) -> None:
+def tables(application: Name) -> None:
     """Print the SQL that makes the inbox and the outbox of an application's database."""
     stages = load(application)
     if stages.database is None:
-        _fail(f"the application {stages.name!r} has no database", 2)
+        fail(f"the application {stages.name!r} has no database", 2)
     typer.echo(stages.database.tables(), nl=False)
 
 
@@ -97,21 +97,22 @@ def load(application: str) -> Stages:
     """The application at ``module:name``; the current directory is searched first."""
     module, colon, name = application.partition(":")
     if not colon or not module or not name:
-        _fail(f"{application!r} names no application: module:name, for example shop:stages", 2)
+        fail(f"{application!r} names no application: module:name, for example shop:stages", 2)
     sys.path.insert(0, str(Path.cwd()))
     try:
         found = getattr(importlib.import_module(module), name, None)
     except ConfigurationError as error:
-        _fail(str(error), 2)
+        fail(str(error), 2)
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0] and error.name != module:
             raise
-        _fail(f"{application}: there is no module {error.name!r} here or on sys.path", 2)
+        fail(f"{application}: there is no module {error.name!r} here or on sys.path", 2)
     if not isinstance(found, Stages):
-        _fail(f"{application}: {name!r} is {'missing' if found is None else type(found).__name__}, not a Stages", 2)
+        fail(f"{application}: {name!r} is {'missing' if found is None else type(found).__name__}, not a Stages", 2)
     return found
 
 
-def _fail(reason: str, code: int) -> NoReturn:
+def fail(reason: str, code: int) -> NoReturn:
+    """End the command with a reason and a code."""
     typer.echo(f"understudy stages: {reason}", err=True)
     raise typer.Exit(code)

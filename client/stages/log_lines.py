@@ -50,5 +50,15 @@ def write_log_lines(kind: LogFormat) -> None:
     handler.addFilter(_Named())
     handler.setFormatter(_Json() if kind == "json" else _Text("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    _quieten_libraries()
+
+
+def write_warnings() -> None:
+    """Write the warnings of a command to standard error, as text alone."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+    _quieten_libraries()
+
+
+def _quieten_libraries() -> None:
     for library in ("aiormq", "aio_pika"):
         logging.getLogger(library).setLevel(logging.CRITICAL)  # each loss is a traceback there, and a line of ours

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
-import sys
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import attrs
 import typer
 
 from understudy.client.stages.application import Stages
-from understudy.client.stages.commands import load
+from understudy.client.stages.command_connection import connected
+from understudy.client.stages.commands import Name, fail, load
 from understudy.client.stages.core import envelope as headers
+from understudy.client.stages.dead_letters.options import Json
+from understudy.client.stages.dead_letters.report import one_line, printable, time_of
 from understudy.client.stages.errors import StagesError
 
 if TYPE_CHECKING:  # needs aio-pika
@@ -23,13 +23,8 @@ if TYPE_CHECKING:  # needs aio-pika
 
 T = TypeVar("T")
 
-CONNECT_S: Final = 10.0
 
-_Name = Annotated[str, typer.Argument(metavar="MODULE:NAME", help="Where the application is, for example shop:stages.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-def list_stages(application: _Name, as_json: _Json = False) -> None:
+def list_stages(application: Name, as_json: Json = False) -> None:
     """List stages with what waits in their queues, and their dead letters.
 
     Exit codes: 0 listed; 1 the broker or the database does not answer; 2 there is no such application.
@@ -51,11 +46,11 @@ def list_stages(application: _Name, as_json: _Json = False) -> None:
 
 
 def show_flow(
-    application: _Name,
+    application: Name,
     flow_id: Annotated[
         str, typer.Argument(metavar="FLOW_ID", help="As flow.send() returns it, and log lines have it.")
     ],
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Show where a passage through a flow is and has been; a finished one too, as long as the inbox keeps its messages.
 
@@ -69,18 +64,21 @@ def show_flow(
         for line in lines_of(found):
             typer.echo(line)
     if not (found.passed or found.letters or found.outbox or found.parked):
-        _fail(f"nothing is known of passage {flow_id!r}: stages without once=True keep no inbox", 1)
+        fail(f"nothing is known of passage {flow_id!r}: stages without once=True keep no inbox", 1)
 
 
 def lines_of(found: Passage) -> list[str]:
     """A passage for people."""
     lines = [f"flow {found.flow or 'unknown'}, passage {found.flow_id}"]
-    lines += [f"{_time(each.at_ms)}  {each.stage}  processed message {each.message_id}" for each in found.passed]
+    lines += [
+        f"{time_of(each.at_ms, exact=True)}  {each.stage}  processed message {each.message_id}" for each in found.passed
+    ]
     lines += [f"in the outbox, to be sent: a message for {stage}" for stage in found.outbox]
     lines += [f"waits behind an older message of its key: a message for {stage}" for stage in found.parked]
     for letter in found.letters:
-        where, why = letter.delivery.text(headers.STAGE), f"{letter.exception}: {letter.text}"
-        lines.append(f"{_time(letter.number(headers.LAST_FAILED))}  {where}  dead letter {letter.delivery.id}: {why}")
+        at, where = time_of(letter.number(headers.LAST_FAILED), exact=True), letter.delivery.text(headers.STAGE)
+        why = one_line(f"{letter.exception}: {letter.text}")
+        lines.append(f"{at}  {where}  dead letter {letter.delivery.id}: {why}")
     if found.next and not found.outbox and not found.parked:
         lines.append(
             f"next: {found.next}: its message waits, is in hand, or was not sent, because the flow rests or has ended"
@@ -89,7 +87,7 @@ def lines_of(found: Passage) -> list[str]:
         lines.append(f"{found.unknown} keeps no inbox (once=True): what follows is not known")
     if found.finished:
         lines.append("finished")
-    return lines
+    return [*map(printable, lines)]
 
 
 def _object(found: Passage) -> dict[str, Any]:
@@ -106,37 +104,15 @@ def _object(found: Passage) -> dict[str, Any]:
     return plain | {"letters": letters}
 
 
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-
-
 def _run(stages: Stages, work: Callable[[Any, Any], Coroutine[Any, Any, T]]) -> T:
     try:
         from understudy.client.stages import looking  # noqa: PLC0415  # the extra of this command alone
-        from understudy.client.stages.connection import Connection  # noqa: PLC0415  # likewise
     except ImportError as error:
-        _fail(f"{error}: pip install 'understudy[stages]'", 1)
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
-    for library in ("aiormq", "aio_pika"):
-        logging.getLogger(library).setLevel(logging.CRITICAL)
-
-    async def run() -> T:
-        connection = Connection(stages.addresses, f"{stages.name}, understudy stages")
-        try:
-            await connection.reach(CONNECT_S)
-            return await work(looking, connection)
-        finally:
-            await connection.close()
-
+        fail(f"{error}: pip install 'understudy[stages]'", 1)
     try:
-        return asyncio.run(run())
+        return connected(stages.addresses, f"{stages.name}, understudy stages", partial(work, looking))
     except StagesError as error:
-        _fail(str(error), 1)
+        fail(str(error), 1)
     except Exception as error:  # noqa: BLE001  # of the database's library: a missing table among them
         where = stages.database.address if stages.database is not None else "the database"
-        _fail(f"{where}: {error} (a worker makes the tables when it starts)", 1)
-
-
-def _fail(reason: str, code: int) -> NoReturn:
-    typer.echo(f"understudy stages: {reason}", err=True)
-    raise typer.Exit(code)
+        fail(f"{where}: {error} (a worker makes the tables when it starts)", 1)

@@ -20,12 +20,12 @@ from typer.testing import CliRunner
 
 from tests.integration.broker_process import PROGRAM, BrokerProcess, free_port, running_broker, wait_until
 from tests.integration.stages_waiting import until, until_found
-from understudy.client.stages import Context, Retry, Stages
+from understudy.client.stages import Context, Retry, Stages, command_connection
 from understudy.client.stages.channel import TxChannel
 from understudy.client.stages.commands import load
 from understudy.client.stages.connection import Connection, LostError
 from understudy.client.stages.core.envelope import Envelope
-from understudy.client.stages.dead_letters import commands, running
+from understudy.client.stages.dead_letters import commands
 from understudy.client.stages.dead_letters.lines_command import lines
 from understudy.client.stages.joint.channel import JointChannel
 from understudy.client.stages.worker import Worker
@@ -268,7 +268,7 @@ def test_an_inbox_knows_a_reissued_message_unless_it_is_forced(clinic: Clinic) -
 
 
 def test_what_cannot_be_done_is_named(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "CONNECT_S", 0.01)
+    monkeypatch.setattr(command_connection, "CONNECT_S", 0.01)
     nobody = f"127.0.0.1:{free_port()}"
     away = clinic.run("list", "--broker", f"amqp://ann:secret@{nobody}/", "--queue", "lost.dead", code=1)
     assert f"no broker at {nobody} within 0.01 s" in away

@@ -8,19 +8,18 @@ from typing import Annotated, Any
 import typer
 
 from understudy.client.stages.application import Stages
-from understudy.client.stages.commands import load
+from understudy.client.stages.commands import Name, load
 from understudy.client.stages.core import envelope as headers
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.databases.lines import all_lines
+from understudy.client.stages.dead_letters import options
 from understudy.client.stages.dead_letters.place import Place
 from understudy.client.stages.dead_letters.report import printable, time_of
 from understudy.client.stages.dead_letters.running import action_of, fail, print_json, run_with, tell_dry
 
 
 def lines(
-    application: Annotated[
-        str, typer.Argument(metavar="MODULE:NAME", help="The application, for example shop:stages.")
-    ],
+    application: Name,
     stage: Annotated[str, typer.Option("--stage", help="Of this stage alone.")] = "",
     drop: Annotated[
         str,
@@ -30,9 +29,9 @@ def lines(
             help="Take the head of this key's line out; its dead letter is lost. Needs --stage.",
         ),
     ] = "",
-    by: Annotated[str, typer.Option("--by", help="Who does it, for the record; default: user@host.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without it the command tells what it would do.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    by: options.By = "",
+    yes: options.Yes = False,
+    as_json: options.Json = False,
 ) -> None:
     """List the keys of stages with ``key=`` that have a failed message, and how many messages wait behind it."""
     stages = load(application)
@@ -50,10 +49,8 @@ def lines(
         return
     for each in found:
         verb = ("is dropped" if yes else "would be dropped") if drop else "is the head"
-        typer.echo(
-            f"{each['stage']}, key {printable(each['key'])}: {each['head']} {verb}, since {time_of(each['since_ms'])}; "
-            f"{each['parked']:,} parked"
-        )
+        text = f"{each['stage']}, key {each['key']}: {each['head']} {verb}, since {time_of(each['since_ms'])}"
+        typer.echo(printable(f"{text}; {each['parked']:,} parked"))
     if drop:
         tell_dry(yes)
 

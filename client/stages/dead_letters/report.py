@@ -15,14 +15,18 @@ LONGEST_BODY: Final = 2_000
 """Characters of a body that are printed for people."""
 
 
-def time_of(at_ms: int) -> str:
-    """UTC, to the second; "unknown" for 0. A number that is no time, as another program may write it, stays a number."""
+def time_of(at_ms: int, *, exact: bool = False) -> str:
+    """UTC, to the second, or to the millisecond if ``exact``; "unknown" for 0.
+
+    A number that is no time, as another program may write it, stays a number.
+    """
     if not at_ms:
         return "unknown"
     try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+        at = datetime.fromtimestamp(at_ms // 1000, UTC)
     except (ValueError, OverflowError, OSError):
         return f"{at_ms} ms"
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03}Z" if exact else f"{at:%Y-%m-%d %H:%M:%SZ}"
 
 
 def group_object(group: Group) -> dict[str, Any]:
@@ -45,7 +49,7 @@ def group_text(group: Group) -> str:
     times = f"{time_of(group.first_ms)} to {time_of(group.last_ms)}"
     rounds = f", reissued {group.most_rounds} times at most" if group.most_rounds else ""
     letter = group.sample
-    return (
+    return printable(
         f"  group {group.name}: {group.count:,} of {letter.exception}, stack {letter.stack or 'unknown'}\n"
         f"    {times}{rounds}\n"
         f"    newest {letter.delivery.id}: {one_line(letter.text)}\n"
@@ -71,7 +75,7 @@ def letter_text(letter: Letter) -> str:
         lines.append(f"  {name}: {plain(value)}{time}")
     lines.append(f"  body, {len(delivery.body):,} octets:")
     lines += [f"    {line}" for line in body_text(delivery.body).splitlines()]
-    return "\n".join(lines) + "\n"
+    return printable("\n".join(lines) + "\n")
 
 
 def change_text(before: Letter, after: Envelope) -> str:
@@ -85,7 +89,7 @@ def change_text(before: Letter, after: Envelope) -> str:
     if before.delivery.body != after.body:
         lines += ["  body before:", *(f"    {line}" for line in body_text(before.delivery.body).splitlines())]
         lines += ["  body after:", *(f"    {line}" for line in body_text(after.body).splitlines())]
-    return "\n".join(lines) + "\n"
+    return printable("\n".join(lines) + "\n")
 
 
 def body_object(body: bytes) -> dict[str, str]:
@@ -133,4 +137,4 @@ def plain(value: Any) -> Any:
 def ids_text(ids: Sequence[str], most: int = 10) -> str:
     """The first ids, one a line."""
     more = f"  and {len(ids) - most:,} more\n" if len(ids) > most else ""
-    return "".join(f"  {each}\n" for each in ids[:most]) + more
+    return printable("".join(f"  {each}\n" for each in ids[:most]) + more)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import json
-import logging
 import secrets
 import socket
-import sys
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NoReturn, TypeVar
@@ -16,13 +13,13 @@ from typing import Any, Final, NoReturn, TypeVar
 import typer
 
 from understudy.client.stages.clock import now_ms
+from understudy.client.stages.command_connection import connected
 from understudy.client.stages.core.letter import Action, Letter
 from understudy.client.stages.dead_letters.place import Place
 from understudy.client.stages.errors import StagesError
 
 T = TypeVar("T")
 
-CONNECT_S: Final = 10.0
 PROGRESS_EVERY_S: Final = 1.0
 
 
@@ -74,21 +71,7 @@ def run_with(place: Place, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
 
 def attempt(place: Place, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
     """Do ``work`` with a connection, and raise what it raises."""
-    from understudy.client.stages.connection import Connection  # noqa: PLC0415  # needs aio-pika
-
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
-    for library in ("aiormq", "aio_pika"):
-        logging.getLogger(library).setLevel(logging.CRITICAL)
-
-    async def run() -> T:
-        connection = Connection(place.addresses, "understudy dlq")
-        try:
-            await connection.reach(CONNECT_S)
-            return await work(connection)
-        finally:
-            await connection.close()
-
-    return asyncio.run(run())
+    return connected(place.addresses, "understudy dlq", work)
 
 
 def action_of(by: str) -> Action:

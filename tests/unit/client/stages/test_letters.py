@@ -11,7 +11,9 @@ from understudy.client.stages.core import envelope as headers
 from understudy.client.stages.core import steps as do
 from understudy.client.stages.core.envelope import Delivery
 from understudy.client.stages.core.letter import Action, Letter, Wanted, grouped, stage_queue
-from understudy.client.stages.dead_letters.report import group_text, letter_text, time_of
+from understudy.client.stages.dead_letters.report import group_text, ids_text, letter_text, time_of
+from understudy.client.stages.look_commands import lines_of
+from understudy.client.stages.looking import Passage
 
 ACTION = Action(by="ann@host", at_ms=9_000, token="0badcafe")
 
@@ -94,6 +96,24 @@ def test_a_number_that_is_no_time_is_shown_as_it_is(number: int) -> None:
     assert f"x-due-ms: {number}  ({number} ms)" in letter_text(made)
     assert (f"{number} ms to " in group_text(grouped([made])[0])) is (number > 0)
     assert time_of(1_764_288_000_000) == "2025-11-28 00:00:00Z"
+
+
+def test_no_text_of_a_letter_moves_the_cursor_of_a_terminal() -> None:
+    """`understudy stages show` printed the exception's text as it was, and all commands the id."""
+    evil = "\x1b[2J"
+    made = died(ValueError(evil), id=f"m{evil}", headers={headers.FAILURES: 6, f"h{evil}": evil, "x-stages-flow": ""})
+    stopped = Passage(flow_id="f", flow="checkout", passed=[], outbox=[], parked=[], letters=[made])
+    texts = [letter_text(made), group_text(grouped([made])[0]), ids_text([made.delivery.id]), *lines_of(stopped)]
+    assert "\x1b" not in "".join(texts)
+    assert r"dead letter m\x1b[2J: ValueError: \x1b[2J" in texts[-1]
+
+
+def test_a_passage_s_dead_letter_may_tell_a_number_that_is_no_time() -> None:
+    """`understudy stages show` ended with a traceback."""
+    made = Letter(queue="q.dead", delivery=Delivery(id="m", stage="", body=b"", headers={headers.LAST_FAILED: 1 << 62}))
+    stopped = Passage(flow_id="f", flow="", passed=[], outbox=[], parked=[], letters=[made])
+    assert lines_of(stopped)[1].startswith(f"{1 << 62} ms  ")
+    assert time_of(1_764_288_000_012, exact=True) == "2025-11-28T00:00:00.012Z"
 
 
 def test_only_the_name_of_a_dead_letter_queue_tells_its_stage() -> None:
