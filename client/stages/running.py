@@ -8,12 +8,11 @@ import logging
 import os
 import signal
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from understudy.client.stages.application import Stages
 from understudy.client.stages.pages import WorkerPages
-from understudy.client.stages.worker import Worker
+from understudy.client.stages.worker import Worker, give_threads
 
 LEFT: Final = 3
 """Exit code: a stage did not end in time. No thread of Python can be ended from outside."""
@@ -36,14 +35,12 @@ def run_here(stages: Stages, only: tuple[str, ...], http: tuple[str, int] | None
         ExceptionGroup: of ConfigurationError: broker, database or port cannot be used.
     """
     worker = Worker(stages, only=only, stop_s=stop_s)
-    slots = sum(each.concurrency for each in stages.stages.values())
-    asyncio.run(_run(worker, stages, slots, http, stop_s))
+    asyncio.run(_run(worker, stages, http, stop_s))
 
 
-async def _run(worker: Worker, stages: Stages, slots: int, http: tuple[str, int] | None, stop_s: float) -> None:
+async def _run(worker: Worker, stages: Stages, http: tuple[str, int] | None, stop_s: float) -> None:
     loop = asyncio.get_running_loop()
-    # A thread for each slot: functions that block must not keep the database of others waiting.
-    loop.set_default_executor(ThreadPoolExecutor(max_workers=slots + 4, thread_name_prefix="stages"))
+    give_threads(loop, stages)
     last = threading.Timer(stop_s + MARGIN_S, _leave)
     last.daemon = True
 

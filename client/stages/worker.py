@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from understudy.client.stages.application import Stages
@@ -23,6 +24,8 @@ if TYPE_CHECKING:  # an extra
     from understudy.client.stages.joint.transactions import JointTransactions
 
 STOP_S: Final = 30.0
+OTHER_THREADS: Final = 4
+"""Threads of a worker besides those of its slots: for marker, relay and pages."""
 SLOTS_OF_ONE: Final = 1000
 """Slots that share a connection: brokers allow 2,047 channels on one by default."""
 
@@ -218,3 +221,12 @@ class Worker:
         if self._task is not None and not self._task.done():
             self._cancelled = True
             self._task.cancel()
+
+
+def give_threads(loop: asyncio.AbstractEventLoop, stages: Stages) -> None:
+    """Give the event loop of a worker one thread for each slot, and `OTHER_THREADS` more.
+
+    With fewer threads, functions that block would keep the database of others waiting.
+    """
+    slots = sum(each.concurrency for each in stages.stages.values())
+    loop.set_default_executor(ThreadPoolExecutor(max_workers=slots + OTHER_THREADS, thread_name_prefix="stages"))

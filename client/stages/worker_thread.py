@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from understudy.client.stages.errors import leaves_of
-from understudy.client.stages.worker import Worker
+from understudy.client.stages.worker import Worker, give_threads
 
 if TYPE_CHECKING:  # it imports this module
     from understudy.client.stages.application import Stages
@@ -78,8 +77,7 @@ class WorkerThread:
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
-        slots = sum(each.concurrency for each in self._stages.stages.values())
-        self._loop.set_default_executor(ThreadPoolExecutor(max_workers=slots + 4, thread_name_prefix="stages"))
+        give_threads(self._loop, self._stages)
         self._worker = Worker(self._stages, **self._options)
         self._begun.set()
         await self._worker.run()
