@@ -20,6 +20,7 @@ from understudy.client.stages.initiations.begin import Begin
 FAILS: Final = 0.03
 """The share of calls in which a stage raises an error that goes away."""
 CONCURRENCY: Final = 4
+RETRY: Final = Retry(7, first=0.2, factor=2, most=2)
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -65,7 +66,6 @@ stages: Final = Stages(
     database=postgresql(_database.removeprefix(POSTGRESQL)) if _database.startswith(POSTGRESQL) else sqlite(_database),
 )
 _once: Final = os.environ.get(ONCE, "yes") == "yes"
-_retry: Final = Retry(7, first=0.2, factor=2, most=2)
 
 
 def _sql(statement: str) -> str:
@@ -73,35 +73,35 @@ def _sql(statement: str) -> str:
     return statement.replace("?", "%s") if _database.startswith(POSTGRESQL) else statement
 
 
-@stages.stage("shop.reserve", once=_once, retry=_retry, concurrency=CONCURRENCY)
+@stages.stage("shop.reserve", once=_once, retry=RETRY, concurrency=CONCURRENCY)
 async def reserve(order: Order, db: AsyncDatabase) -> Reserved:
     """Take a piece from the stock."""
     if order.cents <= 0:
         raise Refuse(f"order {order.number} has no amount")
     await db.execute(_sql("UPDATE stock SET pieces = pieces - 1 WHERE item = ?"), (order.item,))
     await db.execute(_sql("INSERT INTO holds (number) VALUES (?)"), (order.number,))
-    _may_fail("the warehouse")
+    may_fail("the warehouse")
     return Reserved(order)
 
 
-@stages.stage("shop.charge", once=_once, retry=_retry, concurrency=CONCURRENCY)
+@stages.stage("shop.charge", once=_once, retry=RETRY, concurrency=CONCURRENCY)
 def charge(reserved: Reserved, db: Database, ctx: Context) -> Charged:
     """Move the customer's money; an ordinary function, which runs in a thread."""
     order = reserved.order
     db.execute(_sql("UPDATE accounts SET cents = cents - ? WHERE customer = ?"), (order.cents, order.customer))
     db.execute(_sql("UPDATE accounts SET cents = cents + ? WHERE customer = 0"), (order.cents,))
     db.execute(_sql("INSERT INTO charges (number, cents) VALUES (?, ?)"), (order.number, order.cents))
-    _may_fail("the bank")
+    may_fail("the bank")
     return Charged(order, ctx.message_id)
 
 
-@stages.stage("shop.ship", once=_once, retry=_retry, concurrency=CONCURRENCY)
+@stages.stage("shop.ship", once=_once, retry=RETRY, concurrency=CONCURRENCY)
 async def ship(charged: Charged, db: AsyncDatabase) -> None:
     """Give the piece to the carrier."""
     await db.execute(
         _sql("INSERT INTO shipments (number, item) VALUES (?, ?)"), (charged.order.number, charged.order.item)
     )
-    _may_fail("the carrier")
+    may_fail("the carrier")
 
 
 checkout: Final = stages.flow("checkout", reserve, charge, ship)
@@ -117,6 +117,11 @@ async def note_order(db: Any, number: int, cents: int) -> None:
     await db.execute(_sql("INSERT INTO orders (number, cents) VALUES (?, ?)"), (number, cents))
 
 
-def _may_fail(whom: str) -> None:
+def may_fail(whom: str) -> None:
+    """Fail by chance, as services outside do.
+
+    Raises:
+        AwayError: ``whom`` does not answer.
+    """
     if random.random() < FAILS:  # noqa: S311  # chance for a load
         raise AwayError(f"{whom} does not answer")
