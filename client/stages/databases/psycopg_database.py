@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -37,6 +37,8 @@ from understudy.client.stages.databases.tables import (
     row_of,
 )
 from understudy.client.stages.errors import ConfigurationError
+
+C = TypeVar("C", StageConnection, AsyncStageConnection)
 
 CONNECT_TIMEOUT_S: Final = 5
 
@@ -168,18 +170,31 @@ class Postgresql:
             raise ConfigurationError(f"{self.address}: inbox and outbox cannot be made: {error}") from error
 
 
-class PostgresqlSession:
-    """One connection for functions of kind ``def``, opened by `begin`."""
+class _Session(Generic[C]):
+    """One connection, opened by `begin`: what needs no round trip, and is the same for both kinds of function."""
 
     def __init__(self, conninfo: str) -> None:
         self._conninfo = conninfo
-        self._opened: StageConnection | None = None
+        self._opened: C | None = None
         self._claimed = False
 
     @property
-    def _connection(self) -> StageConnection:
+    def _connection(self) -> C:
         assert self._opened is not None, "begin first"
         return self._opened
+
+    def commit_is_unknown(self) -> bool:
+        return self._opened is None or (self._opened.asked and self._opened.closed)
+
+    def ended_by_stage(self, *, failed: bool = False) -> str:
+        return ended(self._connection, claimed=self._claimed)
+
+    def argument(self) -> object:
+        return self._connection
+
+
+class PostgresqlSession(_Session[StageConnection]):
+    """The session of functions of kind ``def``."""
 
     def open(self) -> StageConnection:
         if self._opened is None or self._opened.closed:
@@ -227,15 +242,6 @@ class PostgresqlSession:
     def prune(self, before_ms: int, most: int) -> int:
         return int(self._alone(_PRUNE, [before_ms, most]).rowcount)
 
-    def commit_is_unknown(self) -> bool:
-        return self._opened is None or (self._opened.asked and self._opened.closed)
-
-    def ended_by_stage(self, *, failed: bool = False) -> str:
-        return ended(self._connection, claimed=self._claimed)
-
-    def argument(self) -> object:
-        return self._connection
-
     def close(self) -> None:
         if self._opened is not None:
             self._opened.close()
@@ -254,18 +260,8 @@ class PostgresqlSession:
         return cursor
 
 
-class AsyncPostgresqlSession:
-    """One connection for functions of kind ``async def``, opened by `begin`."""
-
-    def __init__(self, conninfo: str) -> None:
-        self._conninfo = conninfo
-        self._opened: AsyncStageConnection | None = None
-        self._claimed = False
-
-    @property
-    def _connection(self) -> AsyncStageConnection:
-        assert self._opened is not None, "begin first"
-        return self._opened
+class AsyncPostgresqlSession(_Session[AsyncStageConnection]):
+    """The session of functions of kind ``async def``."""
 
     async def open(self) -> AsyncStageConnection:
         if self._opened is None or self._opened.closed:
@@ -319,15 +315,6 @@ class AsyncPostgresqlSession:
 
     async def prune(self, before_ms: int, most: int) -> int:
         return int((await self._alone(_PRUNE, [before_ms, most])).rowcount)
-
-    def commit_is_unknown(self) -> bool:
-        return self._opened is None or (self._opened.asked and self._opened.closed)
-
-    def ended_by_stage(self, *, failed: bool = False) -> str:
-        return ended(self._connection, claimed=self._claimed)
-
-    def argument(self) -> object:
-        return self._connection
 
     async def close(self) -> None:
         if self._opened is not None:

@@ -68,10 +68,6 @@ class StageSession(Session):
         return super().begin(nested=True)
 
 
-class _Below(BlockingSession, Protocol):
-    def open(self) -> Any: ...
-
-
 class OrmSession:
     """A session below, in SQLAlchemy's dress.
 
@@ -80,7 +76,7 @@ class OrmSession:
         url: names the dialect alone.
     """
 
-    def __init__(self, below: _Below, url: str) -> None:
+    def __init__(self, below: BlockingSession, url: str) -> None:
         self._below = below
         self._url = url
         self._raw: Any = None
