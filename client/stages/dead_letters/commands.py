@@ -219,9 +219,8 @@ def records(
     for each in found:
         again = ", by force again" if each.get("force_again") else ""
         to = f" to {each['to']}" if "to" in each else ""
-        typer.echo(
-            f"{report.time_of(each['at_ms'])}  {each['by']}  {each['action']} of {len(each['ids'])} from {each['queue']}{to}{again}"
-        )
+        text = f"{report.time_of(each['at_ms'])}  {each['by']}  {each['action']} of {len(each['ids'])} from {each['queue']}"
+        typer.echo(report.printable(f"{text}{to}{again}"))
 
 
 def _act(
