@@ -974,14 +974,18 @@ def test_a_client_that_is_not_served_there_is_told_why(run: Run) -> None:
             await polled(lambda: len(end.failures) == 2)
             one.fabric.carry("b3", address(other), b"a client", end)
             await polled(lambda: len(end.failures) == 3)
-            cancel = one.fabric.carry("b2", address(other), b"a client", end)
+            gone = CarriedEnd()
+            cancel = one.fabric.carry("b2", address(other), b"a client", gone)
             await asyncio.sleep(0)
             cancel()
-            (refused, closed, wrong) = end.failures
+            one.fabric.carry("b2", address(other), b"a client", end)
+            await polled(lambda: len(end.failures) == 4)
+            (refused, closed, wrong, again) = end.failures
+            assert (again, gone.failures) == (refused, [])
             assert refused[0].endswith("refused by b2: this broker takes no clients of others")
             assert "refused" in closed[0]
             assert "b1 looks for broker 'b3', and found 'b2'" in wrong[0]
-            assert [final for _, final in end.failures] == [False, False, True]
+            assert [final for _, final in end.failures] == [False, False, True, False]
 
     run(main)
 
