@@ -13,21 +13,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
-from aiormq.exceptions import (
-    AMQPError,
-    ChannelAccessRefused,
-    ChannelClosed,
-    ChannelLockedResource,
-    ChannelNotFoundEntity,
-    ChannelPreconditionFailed,
-    DeliveryError,
-)
+from aiormq.exceptions import AMQPError, ChannelClosed, DeliveryError
+
+from understudy.client.aio_pika_answers import answered, refusal_of, words_of
 
 OUTCOME_EXCHANGE: Final = "understudy.tx"
 PENDING: Final = "pending"
@@ -35,13 +30,6 @@ CONNECT_TIMEOUT_S: Final = 3.0
 ANSWER_TIMEOUT_S: Final = 15.0
 CLOSE_TIMEOUT_S: Final = 1.0
 HEARTBEAT_S: Final = 10
-
-_CODES: Final = {
-    ChannelAccessRefused: 403,
-    ChannelNotFoundEntity: 404,
-    ChannelLockedResource: 405,
-    ChannelPreconditionFailed: 406,
-}
 
 
 class Address(NamedTuple):
@@ -159,35 +147,20 @@ class Session:
         return answer, questions
 
 
-@contextlib.asynccontextmanager
-async def errors_as_ours(timeout_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[None]:
-    """What aio-pika raises, as :class:`LostError` or :class:`RefusedError`.
+def errors_as_ours(timeout_s: float = ANSWER_TIMEOUT_S) -> AbstractAsyncContextManager[None]:
+    """Errors of aio-pika become :class:`LostError` or :class:`RefusedError`, as `answered` says."""
+    return answered(timeout_s, LostError, _ours)
 
-    When a connection closes, the library may cancel who waits for it, or raise a bare ``Exception``: a CancelledError that nobody
-    asked this task for is a loss, and so is an error of no type.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    try:
-        async with asyncio.timeout(timeout_s):
-            yield
-    except ChannelClosed as error:
-        code = _CODES.get(type(error)) or (error.args[0] if error.args and isinstance(error.args[0], int) else 0)
-        raise RefusedError(code, str(error.args[-1]) if error.args else "") from error
-    except DeliveryError as error:
-        raise RefusedError(NACKED, "nacked") from error
-    except TimeoutError as error:
-        raise LostError(f"no answer within {timeout_s:g} s") from error
-    except (AMQPError, OSError, RuntimeError) as error:
-        raise LostError(f"{type(error).__name__}: {' '.join(map(str, error.args))}") from error
-    except asyncio.CancelledError:
-        if task.cancelling():
-            raise
-        raise LostError("the connection closed") from None
-    except Exception as error:
-        if type(error) is not Exception:
-            raise
-        raise LostError("the connection closed") from error
+
+def _ours(error: Exception) -> Exception | None:
+    if isinstance(error, ChannelClosed):
+        refusal = refusal_of(error)
+        return RefusedError(*refusal) if refusal is not None else LostError("the channel closed")
+    if isinstance(error, DeliveryError):
+        return RefusedError(NACKED, "nacked")
+    if isinstance(error, AMQPError | OSError | RuntimeError):
+        return LostError(f"{type(error).__name__}: {words_of(error)}")
+    return None
 
 
 @contextlib.contextmanager

@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -28,6 +29,7 @@ from aiormq.exceptions import (
     ProbableAuthenticationError,
 )
 
+from understudy.client.aio_pika_answers import answered, words_of
 from understudy.client.stages.errors import ConfigurationError, StagesError
 from understudy.client.stages.odd_values import read_odd_values
 
@@ -315,47 +317,19 @@ async def close_channel(channel: AbstractChannel) -> None:
             await asyncio.gather(channel.close(), return_exceptions=True)
 
 
-@contextlib.asynccontextmanager
-async def errors_as_ours(timeout_s: float = ANSWER_TIMEOUT_S) -> AsyncIterator[None]:
-    """Errors of aio-pika become `LostError`; the cause stays with it.
-
-    When a connection closes, the library may cancel a task that waits for it, or raise a bare ``Exception``. A CancelledError
-    that nobody asked this task for is a loss, and so is an error of no type.
-
-    A cancellation may be lost: ``asyncio.wait_for`` of Python 3.11, which the library uses, drops one that comes together with an
-    error. So a task that was cancelled meanwhile gets its CancelledError, whatever the library raises.
+def errors_as_ours(timeout_s: float = ANSWER_TIMEOUT_S) -> AbstractAsyncContextManager[None]:
+    """Errors of aio-pika become `LostError`, as `answered` says; the cause stays with it.
 
     Raises:
         LostError: the connection or the channel is gone, or no answer came in time.
         ConfigurationError: the broker refuses the login.
     """
-    task = asyncio.current_task()
-    assert task is not None
-    before = task.cancelling()
-    try:
-        try:
-            async with asyncio.timeout(timeout_s):
-                yield
-        except Exception as error:
-            if task.cancelling() > before:
-                raise asyncio.CancelledError from error
-            raise
-    except (AuthenticationError, ProbableAuthenticationError) as error:
-        raise ConfigurationError(f"the broker refuses the login: {_words(error)}") from error
-    except TimeoutError as error:
-        raise LostError(f"no answer within {timeout_s:g} s") from error
-    except (AMQPError, OSError, RuntimeError) as error:
-        raise LostError(f"{type(error).__name__}: {_words(error)}") from error
-    except asyncio.CancelledError as error:
-        if task.cancelling():
-            raise
-        raise LostError("the connection closed") from error
-    except Exception as error:
-        if type(error) is not Exception:
-            raise
-        raise LostError("the connection closed") from error
+    return answered(timeout_s, LostError, _ours)
 
 
-def _words(error: Exception) -> str:
-    words: tuple[Any, ...] = error.args
-    return " ".join(map(str, words))
+def _ours(error: Exception) -> Exception | None:
+    if isinstance(error, AuthenticationError | ProbableAuthenticationError):
+        return ConfigurationError(f"the broker refuses the login: {words_of(error)}")
+    if isinstance(error, AMQPError | OSError | RuntimeError):
+        return LostError(f"{type(error).__name__}: {words_of(error)}")
+    return None

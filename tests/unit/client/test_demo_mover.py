@@ -116,6 +116,7 @@ async def test_the_broker_says_rolled_back(client: Client, error: Exception) -> 
         TimeoutError(),
         Exception(),
         ChannelClosed(541, "INTERNAL_ERROR"),
+        ChannelClosed(None, None),  # closed on this side
     ],
 )
 async def test_no_answer_to_commit_is_unknown(client: Client, error: BaseException) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from understudy.client.connection import aio_pika_errors
 from understudy.client.connection.errors import ClientError
+from understudy.client.demo import session as of_demo
 from understudy.client.stages import connection as of_stages
 from understudy.client.stages.errors import StagesError
 
@@ -31,8 +32,12 @@ async def _tried_for_ever(errors_as_ours: Callable[[], Any], lost: type[Exceptio
 
 @pytest.mark.parametrize(
     ("errors_as_ours", "lost"),
-    [(aio_pika_errors.errors_as_ours, ClientError), (of_stages.errors_as_ours, StagesError)],
-    ids=["connection", "stages"],
+    [
+        (aio_pika_errors.errors_as_ours, ClientError),
+        (of_stages.errors_as_ours, StagesError),
+        (of_demo.errors_as_ours, of_demo.LostError),
+    ],
+    ids=["connection", "stages", "demo"],
 )
 @pytest.mark.asyncio
 async def test_a_bounded_wait_ends_though_the_library_drops_the_cancellation(
