@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from aiormq.abc import AbstractChannel, DeliveredMessage
 from pamqp.commands import Basic
 
 from understudy.client.connection.aio_pika_errors import closed, errors_as_ours
-from understudy.client.connection.core.messages import Message, Outgoing
+from understudy.client.connection.core.messages import Message, Outgoing, message_of, properties_of
 from understudy.client.connection.core.topology import Binding, Entity, Exchange, Queue
 from understudy.client.connection.errors import LostError
 
 if TYPE_CHECKING:  # it imports this module
     from understudy.client.connection.aio_pika_driver import AioPikaLink
-
-PERSISTENT: Final = 2
 
 
 class AioPikaChannel:
@@ -100,15 +98,7 @@ class AioPikaChannel:
     async def publish(self, message: Outgoing) -> None:
         if message.mandatory:
             self._expected.add(message.message_id)
-        properties = Basic.Properties(
-            headers=dict(message.headers) or None,
-            message_id=message.message_id or None,
-            correlation_id=message.correlation_id or None,
-            reply_to=message.reply_to or None,
-            content_type=message.content_type or None,
-            expiration=None if message.expiration_ms is None else str(message.expiration_ms),
-            delivery_mode=PERSISTENT if message.persistent else None,
-        )
+        properties = Basic.Properties(**properties_of(message))
         async with errors_as_ours(encoding=True):
             await self._channel.basic_publish(
                 message.body, exchange=message.exchange, routing_key=message.routing_key, properties=properties,
@@ -132,23 +122,7 @@ class AioPikaChannel:
         await closed(self._channel)
 
     async def _take(self, message: DeliveredMessage) -> None:
-        deliver: Any = message.delivery
-        properties = message.header.properties
-        self._arrived.put_nowait(
-            Message(
-                body=bytes(message.body),
-                exchange=deliver.exchange or "",
-                routing_key=deliver.routing_key or "",
-                headers=dict(properties.headers or {}),
-                message_id=properties.message_id or "",
-                correlation_id=properties.correlation_id or "",
-                reply_to=properties.reply_to or "",
-                content_type=properties.content_type or "",
-                redelivered=bool(deliver.redelivered),
-                tag=deliver.delivery_tag,
-                channel=self,
-            )
-        )
+        self._arrived.put_nowait(message_of(bytes(message.body), message.delivery, message.header.properties, self))
 
     def _note_return(self, message: DeliveredMessage) -> None:
         self.returned.append(message.header.properties.message_id or "")

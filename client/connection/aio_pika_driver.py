@@ -11,7 +11,7 @@ import logging
 import random
 import time
 import uuid
-from typing import Any, Final
+from typing import Any
 
 import aio_pika
 from aio_pika.abc import AbstractConnection
@@ -20,9 +20,7 @@ from understudy.client.connection.aio_pika_channel import AioPikaChannel
 from understudy.client.connection.aio_pika_errors import closed, errors_as_ours
 from understudy.client.connection.core.addresses import Brokers, ListedBrokers, named, with_option
 from understudy.client.connection.core.numbers import ChannelNumbers
-
-CONNECT_TIMEOUT_S: Final = 5.0
-HEARTBEAT_S: Final = 10
+from understudy.client.connection.core.port import CONNECT_TIMEOUT_S, HEARTBEAT_S, capabilities_of
 
 _log = logging.getLogger("understudy.client")
 
@@ -83,9 +81,7 @@ class AioPikaLink:
         self._wire = transport.connection
         self._numbers = ChannelNumbers(self._wire.connection_tune.channel_max)
         self._opening: set[int] = set()
-        properties = self._wire.server_properties or {}
-        found = properties.get("capabilities") or {}
-        self.capabilities = frozenset(name for name, able in found.items() if able is True)
+        self.capabilities = capabilities_of(self._wire.server_properties)
 
     @property
     def lives(self) -> bool:

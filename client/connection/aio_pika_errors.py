@@ -18,12 +18,9 @@ from aiormq.exceptions import (
 )
 
 from understudy.client.aio_pika_answers import answered, refusal_of, words_of
-from understudy.client.connection.errors import LoginRefusedError, LostError, RefusedError
+from understudy.client.connection.core.port import ANSWER_TIMEOUT_S, CLOSE_TIMEOUT_S
+from understudy.client.connection.errors import NOT_SENT, LoginRefusedError, LostError, RefusedError
 
-ANSWER_TIMEOUT_S: Final = 30.0
-CLOSE_TIMEOUT_S: Final = 1.0
-NOT_SENT: Final = 0
-"""Code of a refusal by the client itself: a value that AMQP cannot carry."""
 _NOT_ENCODED: Final = (TypeError, ValueError, OverflowError, struct.error)
 """Errors of the library's encoder, which encodes all of a call before it sends any of it."""
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from understudy.client.connection.core.messages import Outgoing
+
+
+NOT_SENT: Final = 0
+"""Code of a refusal by the client itself: a value that AMQP cannot carry."""
 
 
 class ClientError(Exception):

@@ -6,20 +6,18 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pika
 
-from understudy.client.connection.core.messages import Message, Outgoing
+from understudy.client.connection.core.messages import Message, Outgoing, message_of, properties_of
+from understudy.client.connection.core.port import CLOSE_TIMEOUT_S
 from understudy.client.connection.core.topology import Binding, Entity, Exchange, Queue
 from understudy.client.connection.errors import ClientError, LostError
 from understudy.client.connection.pika_errors import as_ours, fail, not_sent
 
 if TYPE_CHECKING:  # it imports this module
     from understudy.client.connection.pika_link import PikaLink
-
-CLOSE_TIMEOUT_S: Final = 1.0
-PERSISTENT: Final = 2
 
 
 class PikaChannel:
@@ -111,15 +109,7 @@ class PikaChannel:
         self._asked(lambda done: self._channel.exchange_delete(name, callback=done))
 
     def publish(self, message: Outgoing) -> None:
-        properties = pika.BasicProperties(
-            headers=dict(message.headers) or None,
-            message_id=message.message_id or None,
-            correlation_id=message.correlation_id or None,
-            reply_to=message.reply_to or None,
-            content_type=message.content_type or None,
-            expiration=None if message.expiration_ms is None else str(message.expiration_ms),
-            delivery_mode=PERSISTENT if message.persistent else None,
-        )
+        properties = pika.BasicProperties(**properties_of(message))
         self._sent(
             lambda: self._channel.basic_publish(
                 message.exchange, message.routing_key, message.body, properties, mandatory=message.mandatory
@@ -183,21 +173,7 @@ class PikaChannel:
             raise LostError("the connection is closed")
 
     def _take(self, _: Any, method: Any, properties: Any, body: bytes) -> None:
-        self._arrived.put(
-            Message(
-                body=body,
-                exchange=method.exchange or "",
-                routing_key=method.routing_key or "",
-                headers=dict(properties.headers or {}),
-                message_id=properties.message_id or "",
-                correlation_id=properties.correlation_id or "",
-                reply_to=properties.reply_to or "",
-                content_type=properties.content_type or "",
-                redelivered=bool(method.redelivered),
-                tag=method.delivery_tag,
-                channel=self,
-            )
-        )
+        self._arrived.put(message_of(body, method, properties, self))
 
     def _note_return(self, _: Any, __: Any, properties: Any, ___: bytes) -> None:
         self.returned.append(properties.message_id or "")

@@ -7,14 +7,12 @@ import random
 import threading
 import time
 import uuid
-from typing import Final
 
 import pika
 
 from understudy.client.connection.core.addresses import Brokers, ListedBrokers, named, with_option
-from understudy.client.connection.pika_link import CONNECT_TIMEOUT_S, PikaLink
-
-HEARTBEAT_S: Final = 10
+from understudy.client.connection.core.port import CONNECT_TIMEOUT_S, HEARTBEAT_S
+from understudy.client.connection.pika_link import PikaLink
 
 _log = logging.getLogger("understudy.client")
 logging.getLogger("pika").setLevel(logging.CRITICAL)  # it tells each broken connection in twenty lines

@@ -8,10 +8,8 @@ from typing import Any, Final
 
 import pika.exceptions
 
-from understudy.client.connection.errors import ClientError, LoginRefusedError, LostError, RefusedError
+from understudy.client.connection.errors import NOT_SENT, ClientError, LoginRefusedError, LostError, RefusedError
 
-NOT_SENT: Final = 0
-"""Code of a refusal by the client itself: a value that AMQP cannot carry."""
 _LOGIN_CODES: Final = ("(403)", "(530)")
 _NOT_ENCODED: Final = (
     pika.exceptions.UnsupportedAMQPFieldException,

@@ -11,18 +11,15 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any
 
 import pika
 
 from understudy.client.connection.core.numbers import ChannelNumbers
+from understudy.client.connection.core.port import ANSWER_TIMEOUT_S, CLOSE_TIMEOUT_S, CONNECT_TIMEOUT_S, capabilities_of
 from understudy.client.connection.errors import LostError
 from understudy.client.connection.pika_channel import PikaChannel
 from understudy.client.connection.pika_errors import as_ours, fail, give
-
-CONNECT_TIMEOUT_S: Final = 5.0
-ANSWER_TIMEOUT_S: Final = 30.0
-CLOSE_TIMEOUT_S: Final = 1.0
 
 _log = logging.getLogger("understudy.client")
 
@@ -132,9 +129,7 @@ class PikaLink:
 
     def _when_opened(self, connection: Any) -> None:
         self._numbers = ChannelNumbers(connection.params.channel_max)
-        properties = connection.server_properties or {}
-        found = properties.get("capabilities") or {}
-        self.capabilities = frozenset(name for name, able in found.items() if able is True)
+        self.capabilities = capabilities_of(connection.server_properties)
         give(self._opened, None)
 
     def _when_ended(self, _: Any, error: BaseException) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 if TYPE_CHECKING:
     from understudy.client.connection.core.port import Channel
+
+PERSISTENT: Final = 2
 
 
 @attrs.frozen(kw_only=True)
@@ -59,3 +61,33 @@ class Message:
     redelivered: bool
     tag: int = attrs.field(repr=False)
     channel: Channel = attrs.field(repr=False)
+
+
+def properties_of(message: Outgoing) -> dict[str, Any]:
+    """The properties of a message by their names, which pika and aiormq share; None for those that are left out."""
+    return {
+        "headers": dict(message.headers) or None,
+        "message_id": message.message_id or None,
+        "correlation_id": message.correlation_id or None,
+        "reply_to": message.reply_to or None,
+        "content_type": message.content_type or None,
+        "expiration": None if message.expiration_ms is None else str(message.expiration_ms),
+        "delivery_mode": PERSISTENT if message.persistent else None,
+    }
+
+
+def message_of(body: bytes, deliver: Any, properties: Any, channel: Channel) -> Message:
+    """Make a message of a library's ``basic.deliver`` and properties; pika and aiormq share the names of all fields."""
+    return Message(
+        body=body,
+        exchange=deliver.exchange or "",
+        routing_key=deliver.routing_key or "",
+        headers=dict(properties.headers or {}),
+        message_id=properties.message_id or "",
+        correlation_id=properties.correlation_id or "",
+        reply_to=properties.reply_to or "",
+        content_type=properties.content_type or "",
+        redelivered=bool(deliver.redelivered),
+        tag=deliver.delivery_tag,
+        channel=channel,
+    )

@@ -5,13 +5,19 @@ An asyncio driver's methods return awaitables, a threads driver's return results
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final, Protocol, TypeVar
 
 from understudy.client.connection.core.messages import Outgoing
 from understudy.client.connection.core.topology import Binding, Entity
 
 T = TypeVar("T")
+
+CONNECT_TIMEOUT_S: Final = 5.0
+ANSWER_TIMEOUT_S: Final = 30.0
+CLOSE_TIMEOUT_S: Final = 1.0
+HEARTBEAT_S: Final = 10
+"""Of a connection whose URL names no other."""
 
 Call = Callable[[], Any]
 Procedure = Generator[Call, Any, T]
@@ -88,6 +94,12 @@ class Link(Protocol):
 
     def close(self) -> Any:
         """Never raises; bounded."""
+
+
+def capabilities_of(server_properties: Mapping[str, Any] | None) -> frozenset[str]:
+    """The capabilities that a broker tells in ``connection.start``."""
+    found = (server_properties or {}).get("capabilities") or {}
+    return frozenset(name for name, able in found.items() if able is True)
 
 
 class Driver(Protocol):
