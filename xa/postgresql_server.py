@@ -90,6 +90,11 @@ class PostgresServer:
             "password": self.password,
         }
 
+    @property
+    def conninfo(self) -> str:
+        """The same as a connection string of libpq; no value needs quotes."""
+        return f"host=127.0.0.1 port={self.port} dbname={DATABASE} user={USER} password={self.password}"
+
     def create(self) -> None:
         """Make the data directory.
 

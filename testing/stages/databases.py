@@ -62,11 +62,8 @@ class PostgresqlServer:
     """
 
     def __init__(self) -> None:
-        from psycopg.conninfo import make_conninfo  # noqa: PLC0415  # the extra of PostgreSQL alone
-
         self._own: PostgresServer | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._make_conninfo = make_conninfo
         self.conninfo = os.environ.get(CONNINFO_VARIABLE, "")
         if not self.conninfo:
             self.conninfo = self._start()
@@ -79,17 +76,17 @@ class PostgresqlServer:
         self._own = PostgresServer(Path(self._folder.name) / "server")
         self._own.create()
         self._own.start()
-        options = dict(self._own.options)
-        return self._make_conninfo(dbname=options.pop("database"), **options)
+        return self._own.conninfo
 
     def database(self) -> PostgresqlDatabase:
         """A new database."""
-        import psycopg  # noqa: PLC0415  # as above
+        import psycopg  # noqa: PLC0415  # the extra of PostgreSQL alone
+        from psycopg.conninfo import make_conninfo  # noqa: PLC0415  # as above
 
         name = f"t{uuid.uuid4().hex}"
         with psycopg.connect(self.conninfo, autocommit=True) as db:
             db.execute(f"CREATE DATABASE {name}".encode())
-        return PostgresqlDatabase(self._make_conninfo(self.conninfo, dbname=name))
+        return PostgresqlDatabase(make_conninfo(self.conninfo, dbname=name))
 
     def stop(self) -> None:
         if self._own is not None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import psycopg
-from psycopg.conninfo import make_conninfo
 
 from understudy.client.stages.demo.books import Books, books_of, schema
 from understudy.client.stages.demo.settings import POSTGRESQL
@@ -20,8 +19,7 @@ class PostgresqlBooks:
 
     def __init__(self, folder: Path) -> None:
         self._server = PostgresServer(folder)
-        options = dict(self._server.options)
-        self._conninfo = make_conninfo(dbname=options.pop("database"), **options)
+        self._conninfo = self._server.conninfo
         self.address = POSTGRESQL + self._conninfo
 
     def open(self) -> None:

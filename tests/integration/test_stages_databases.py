@@ -17,7 +17,7 @@ from sqlalchemy.exc import StatementError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from tests.integration.xa_place import conninfo_of, running_postgresql
+from tests.integration.xa_place import running_postgresql
 from tests.unit.client.stages.place import Channel, Marker, Order
 from understudy.client.stages import AsyncConnection, DemarcationError, Retry, Stage, Stages, postgresql, sqlite
 from understudy.client.stages.arrival import Arrival
@@ -76,7 +76,7 @@ class Place:
         if self.server is None:
             self.database = sqlite(self.path)
         else:
-            self._plain = conninfo_of(server)
+            self._plain = server.conninfo
             self.database = postgresql(make_conninfo(self._plain, options="-c log_statement=all"))
         self.database.prepare()
         self.rows("DROP TABLE IF EXISTS effects", "DELETE FROM understudy_inbox", "DELETE FROM understudy_outbox")

@@ -19,7 +19,7 @@ from tests.integration import stages_shop
 from tests.integration.broker_process import BrokerProcess, running_broker
 from tests.integration.stages_shop import STAGES, Order
 from tests.integration.stages_waiting import TIMEOUT_S, until_found
-from tests.integration.xa_place import conninfo_of, running_postgresql
+from tests.integration.xa_place import running_postgresql
 from understudy.client.stages import ConfigurationError, DemarcationError, NotCommittedError, Stages, postgresql
 from understudy.client.stages.core.envelope import Delivery, Envelope
 from understudy.client.stages.core.sends import Origin, Sends
@@ -37,10 +37,10 @@ ORDERS = 4
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     with running_postgresql() as running:
-        with psycopg.connect(conninfo_of(running)) as db:
+        with psycopg.connect(running.conninfo) as db:
             for table in (*STAGES, "effects"):
                 db.execute(f"CREATE TABLE {table} (number INTEGER)".encode())
-        postgresql(conninfo_of(running)).prepare()
+        postgresql(running.conninfo).prepare()
         yield running
 
 
@@ -62,7 +62,7 @@ class Target:
 
 
 def rows(server: PostgresServer, sql: str) -> list[Any]:
-    with psycopg.connect(conninfo_of(server)) as db:
+    with psycopg.connect(server.conninfo) as db:
         return db.execute(sql.encode()).fetchall()
 
 
@@ -82,7 +82,7 @@ async def begin(stages: Stages, first: int, last: int) -> None:
 def test_an_initiation_whose_connection_is_lost_before_its_commit_is_not_committed(
     server: PostgresServer, outbox: bool
 ) -> None:
-    stages = Stages("lost", broker="amqp://127.0.0.1:1/", database=postgresql(conninfo_of(server)))
+    stages = Stages("lost", broker="amqp://127.0.0.1:1/", database=postgresql(server.conninfo))
     lose = "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = 'lost'"
 
     @stages.stage("after")
@@ -104,7 +104,7 @@ def test_an_initiation_whose_connection_is_lost_before_its_commit_is_not_committ
 
 async def _killed(broker: BrokerProcess, server: PostgresServer) -> None:
     address, prefix = broker.address, "shop"
-    database = "postgresql:" + conninfo_of(server)
+    database = "postgresql:" + server.conninfo
     stages = stages_shop.application(address, database, prefix)
     await begin(stages, 1, ORDERS)
     for point, stage in (
@@ -141,7 +141,7 @@ def test_killed_workers_and_a_killed_server_lose_and_double_nothing(
 
 @asynccontextmanager
 async def sessions(server: PostgresServer, count: int, *, blocking: bool) -> AsyncIterator[list[DatabaseSession]]:
-    database = postgresql(conninfo_of(server))
+    database = postgresql(server.conninfo)
     made = [database.session(blocking=blocking) for _ in range(count)]
     try:
         yield made
@@ -354,12 +354,12 @@ def test_a_database_that_cannot_be_used_is_named_at_the_start(server: PostgresSe
     with pytest.raises(ConfigurationError, match="the connection string cannot be read"):
         postgresql("no such = thing")
     with pytest.raises(ConfigurationError, match="inbox and outbox cannot be made"):
-        postgresql(make_conninfo(conninfo_of(server), dbname="nowhere")).prepare()
-    with psycopg.connect(conninfo_of(server)) as db:
+        postgresql(make_conninfo(server.conninfo, dbname="nowhere")).prepare()
+    with psycopg.connect(server.conninfo) as db:
         db.execute("ALTER TABLE understudy_inbox ADD COLUMN newer integer")
     try:
         with pytest.raises(ConfigurationError, match=r"understudy_inbox has the columns .*'newer'"):
-            postgresql(conninfo_of(server)).prepare()
+            postgresql(server.conninfo).prepare()
     finally:
-        with psycopg.connect(conninfo_of(server)) as db:
+        with psycopg.connect(server.conninfo) as db:
             db.execute("ALTER TABLE understudy_inbox DROP COLUMN newer")

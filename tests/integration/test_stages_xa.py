@@ -19,7 +19,7 @@ from tests.integration import stages_shop
 from tests.integration.broker_process import BrokerProcess, running_broker
 from tests.integration.stages_shop import STAGES, Order
 from tests.integration.stages_waiting import TIMEOUT_S, until, until_found
-from tests.integration.xa_place import StateServerProcess, conninfo_of, running_postgresql
+from tests.integration.xa_place import StateServerProcess, running_postgresql
 from understudy.client.stages import (
     AlreadyBegunError,
     ConfigurationError,
@@ -42,7 +42,7 @@ ORDERS = 3
 
 class Place:
     def __init__(self, server: PostgresServer, broker: BrokerProcess, state: StateServerProcess) -> None:
-        self.conninfo = conninfo_of(server)
+        self.conninfo = server.conninfo
         self.broker = broker.address
         self.state = state
         with psycopg.connect(self.conninfo) as db:

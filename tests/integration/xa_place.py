@@ -16,7 +16,6 @@ from typing import Any
 
 import amqp
 import attrs
-from psycopg.conninfo import make_conninfo
 
 from tests.integration.broker_process import (
     STOP_TIMEOUT_S,
@@ -216,12 +215,6 @@ def killer(point: str, pid: int | None = None) -> Callable[[str], None]:
                 time.sleep(60)
 
     return on_step
-
-
-def conninfo_of(server: PostgresServer) -> str:
-    """The string with which libpq connects."""
-    options = dict(server.options)
-    return make_conninfo(dbname=options.pop("database"), **options)
 
 
 @contextlib.contextmanager

@@ -82,12 +82,10 @@ class Place:
         return database, name
 
     def _new_database(self, name: str) -> str:
-        options = dict(self._postgresql.options)
-        conninfo = make_conninfo(dbname=options.pop("database"), **options)
-        with psycopg.connect(conninfo, autocommit=True) as db:
+        with psycopg.connect(self._postgresql.conninfo, autocommit=True) as db:
             db.execute(f"CREATE DATABASE {name}".encode())
             db.execute("CHECKPOINT")
-        return make_conninfo(conninfo, dbname=name)
+        return make_conninfo(self._postgresql.conninfo, dbname=name)
 
     async def _fill(self, database: str, name: str, flows: int, *, alone: bool) -> None:
         stages = application(self.broker, database, name, side="nothing", concurrency=1, note=lambda: None)
