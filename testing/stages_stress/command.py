@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import json
 import secrets
-import shutil
-import tempfile
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
+from understudy.client.stages.demo.run_folder import RunFolder
 from understudy.client.stages.points import Point
-
-INTERRUPTED: Final = 130
 
 
 class Kind(enum.StrEnum):
@@ -66,36 +62,17 @@ def stress(
         known = ", ".join(repr(each.value) for each in Point)
         typer.echo(f"understudy stages stress: --point {point!r} is none of {known}", err=True)
         raise typer.Exit(2)
-    if keep_logs is not None and keep_logs.exists():
-        typer.echo(f"understudy stages stress: --keep-logs {keep_logs} is there already", err=True)
-        raise typer.Exit(2)
-    folder = (keep_logs or Path(tempfile.mkdtemp(prefix="understudy-stages-stress-"))).resolve()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o711)  # PostgreSQL may run as another user, and must come to its own folder in there
-    except OSError as error:
-        typer.echo(f"understudy stages stress: --keep-logs {folder}: {error.strerror}", err=True)
-        raise typer.Exit(2) from error
+    folder = RunFolder("understudy stages stress", keep_logs, for_others=True)
     chosen = seed if seed is not None else secrets.randbelow(1_000_000)
     typer.echo(f"Seed {chosen}", err=True)
     try:
         report = _run(
-            folder, database, flows=flows, kills=kills, chance=chance, point=point, workers=workers, once=once, xa=xa, audit=audit,
-            seed=chosen, port=port,
+            folder.path, database, flows=flows, kills=kills, chance=chance, point=point, workers=workers, once=once, xa=xa,
+            audit=audit, seed=chosen, port=port,
         )  # fmt: skip
     except* (KeyboardInterrupt, asyncio.CancelledError):
-        if keep_logs is None:
-            shutil.rmtree(folder)
-        raise typer.Exit(INTERRUPTED) from None
-    for line in report_lines(report):
-        typer.echo(line, err=as_json)
-    if report["ok"] and keep_logs is None:
-        shutil.rmtree(folder)
-    else:
-        typer.echo(f"Logs and data are in {folder}", err=True)
-    if as_json:
-        typer.echo(json.dumps(report))
-    raise typer.Exit(0 if report["ok"] else 1)
+        raise folder.interrupted() from None
+    folder.finish(report, report_lines(report), as_json=as_json)
 
 
 def _run(folder: Path, database: Kind, *, port: int, **wishes: Any) -> dict[str, Any]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import shutil
-import tempfile
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
-INTERRUPTED: Final = 130
+from understudy.client.stages.demo.run_folder import RunFolder
 
 
 def demo(
@@ -42,38 +39,20 @@ def demo(
         raise typer.Exit(1) from error
     from understudy.client.stages.errors import StagesError  # noqa: PLC0415  # as above
 
-    if keep_logs is not None and keep_logs.exists():
-        typer.echo(f"understudy stages demo: --keep-logs {keep_logs} is there already", err=True)
-        raise typer.Exit(2)
-    folder = (keep_logs or Path(tempfile.mkdtemp(prefix="understudy-stages-demo-"))).resolve()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        typer.echo(f"understudy stages demo: --keep-logs {folder}: {error.strerror}", err=True)
-        raise typer.Exit(2) from error
+    folder = RunFolder("understudy stages demo", keep_logs)
     report: dict[str, Any]
     try:
         wishes = Wishes(
             seconds=seconds, rate=rate, kills=kills, workers=workers, once=once, port=port or free_ports()
         )  # fmt: skip
-        demonstration = Demonstration(wishes, folder, lambda line: typer.echo(line, err=True))
-        with strays_logged(folder / "demo.log"):
+        demonstration = Demonstration(wishes, folder.path, lambda line: typer.echo(line, err=True))
+        with strays_logged(folder.path / "demo.log"):
             report = run_until_signalled(demonstration.run)
     except* (GroupError, StagesError, OSError) as group:
         report = {"ok": False, "problems": [f"the demo could not be carried out: {each}" for each in group.exceptions]}
     except* (KeyboardInterrupt, asyncio.CancelledError):
-        if keep_logs is None:
-            shutil.rmtree(folder)
-        raise typer.Exit(INTERRUPTED) from None
-    for line in report_lines(report):
-        typer.echo(line, err=as_json)
-    if report["ok"] and keep_logs is None:
-        shutil.rmtree(folder)
-    else:
-        typer.echo(f"Logs and data are in {folder}", err=True)
-    if as_json:
-        typer.echo(json.dumps(report))
-    raise typer.Exit(0 if report["ok"] else 1)
+        raise folder.interrupted() from None
+    folder.finish(report, report_lines(report), as_json=as_json)
 
 
 def report_lines(report: dict[str, Any]) -> list[str]:
