@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,13 +10,11 @@ from typing import Any
 
 import attrs
 
-from bench_tools import machine
-from bench_tools.errors import BenchError
+from bench_tools import in_place
+from bench_tools.in_place import say
 from bench_tools.xa import branches, failover, throughput
 from bench_tools.xa.place import Place
-from understudy.xa.core.errors import XaError
 
-_ROOT = Path(__file__).resolve().parents[3]
 _PROGRAM = Path(sys.executable).with_name("understudy")
 MIN_BRANCHES = 20
 _FAILOVER = "group of three: primary killed to listed"
@@ -33,9 +29,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--numbers", type=_numbers, default=[1000, 3000, 10_000], help="branches: how many (1000,3000,10000)"
     )
-    parser.add_argument("--work", type=Path, help="folder for all files (a temporary one); must be a real disk")
-    parser.add_argument("--keep", action="store_true", help="keep that folder: logs, data")
-    parser.add_argument("--json", action="store_true", help="the last line of stdout is the report as JSON")
+    in_place.add_options(parser)
     return parser.parse_args(arguments)
 
 
@@ -51,61 +45,32 @@ def main(arguments: Sequence[str]) -> int:
     options = _options(arguments)
     largest = max(options.numbers)
     if options.what == "branches" and min(options.numbers) < MIN_BRANCHES:
-        _say(f"bench: --numbers {min(options.numbers)}: at least {MIN_BRANCHES}, since tenths of them are compared")
+        say(f"bench: --numbers {min(options.numbers)}: at least {MIN_BRANCHES}, since tenths of them are compared")
         return 2
-    if options.work is not None and not options.work.is_dir():
-        _say(f"bench: --work {options.work} is no folder")
-        return 2
-    place = Place(
-        options.work,
-        throughput.DELAYS_MS if options.what == "throughput" else (0,),
-        max_prepared=largest + 100 if options.what == "branches" else 200,
-        journal=options.what == "throughput",
-    )
-    try:
-        if machine.filesystem_of(place.folder) == "tmpfs":
-            raise BenchError(f"{place.folder} is on tmpfs, where fsync costs nothing; give a folder with --work")
-        about = machine.describe(place.folder, _ROOT)
-        with place:
-            report = _throughput(place, options) if options.what == "throughput" else _branches(place, options)
-        _print(about, report, as_json=options.json)
-    except (BenchError, XaError) as error:
-        _say(f"bench: {error}")
-        return 2
-    except KeyboardInterrupt:
-        _say("bench: interrupted")
-        return 130
-    finally:
-        if options.keep:
-            _say(f"kept: {place.folder}")
-        else:
-            shutil.rmtree(place.folder, ignore_errors=True)
-    return 0
+
+    def make(work: Path | None) -> Place:
+        return Place(
+            work,
+            throughput.DELAYS_MS if options.what == "throughput" else (0,),
+            max_prepared=largest + 100 if options.what == "branches" else 200,
+            journal=options.what == "throughput",
+        )
+
+    def measure(place: Place) -> dict[str, Any]:
+        return _throughput(place, options) if options.what == "throughput" else _branches(place, options)
+
+    return in_place.carry_out(options, make, measure)
 
 
 def _throughput(place: Place, options: argparse.Namespace) -> dict[str, Any]:
-    cells = throughput.run(place, clients=options.clients, rounds=options.rounds, seconds=options.seconds, say=_say)
+    cells = throughput.run(place, clients=options.clients, rounds=options.rounds, seconds=options.seconds, say=say)
     return {"table": throughput.table(cells), "cells": [attrs.asdict(cell) for cell in cells]}
 
 
 def _branches(place: Place, options: argparse.Namespace) -> dict[str, Any]:
     found = []
     for number in options.numbers:
-        figures = branches.measure(place, number, _say)
-        figures.seconds[_FAILOVER] = failover.measure(place.folder / f"group-{number}", _PROGRAM, number, _say)
+        figures = branches.measure(place, number, say)
+        figures.seconds[_FAILOVER] = failover.measure(place.folder / f"group-{number}", _PROGRAM, number, say)
         found.append(figures)
     return {"table": branches.table(found), "numbers": [attrs.asdict(one) for one in found]}
-
-
-def _print(about: dict[str, Any], report: dict[str, Any], *, as_json: bool) -> None:
-    print(
-        f"{about['cpu']}, {about['cores']} cores, {about['filesystem']}, {about['fdatasync_per_s']} fdatasync/s; "
-        f"load {about['load_before']} before\n"
-    )
-    print(report["table"])
-    if as_json:
-        print(json.dumps({"environment": about, **report}))
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
