@@ -130,15 +130,23 @@ class Stage:
             server.stop()
 
 
-def _one_broker(folder: Path) -> tuple[Killable, list[str]]:
+def broker_of(folder: Path, settings: str = "") -> tuple[Service, int]:
+    """One broker with its data in a folder, and its AMQP port.
+
+    Args:
+        folder: is there.
+        settings: further tables of its configuration.
+    """
     port = free_port()
     file = folder / "broker.toml"
     file.write_text(
-        f'[broker]\nid = "b1"\ndata = "broker"\n[amqp]\nport = {port}\n[http]\nport = 0\n'
-        "[journal]\nreserve_bytes = 0\n",
-        encoding="utf-8",
+        f'[broker]\nid = "b1"\ndata = "broker"\n[amqp]\nport = {port}\n[http]\nport = 0\n{settings}', encoding="utf-8"
     )
-    broker = Service("broker", [understudy(), "serve", "--config", str(file)], folder, port)
+    return Service("broker", [understudy(), "serve", "--config", str(file)], folder, port), port
+
+
+def _one_broker(folder: Path) -> tuple[Killable, list[str]]:
+    broker, port = broker_of(folder, "[journal]\nreserve_bytes = 0\n")
     return broker, [f"127.0.0.1:{port}"]
 
 

@@ -12,7 +12,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from bench_tools.stages.sides import POSTGRESQL, Order, application, make_tables
-from understudy.xa.demo.stage import Service, free_port, understudy
+from understudy.xa.demo.stage import Service, broker_of, understudy
 from understudy.xa.postgresql_server import PostgresServer
 
 DATABASES: Final = ("sqlite", "postgresql")
@@ -31,13 +31,8 @@ class Place:
         self.folder = Path(tempfile.mkdtemp(prefix="understudy-bench-stages-", dir=work)).resolve()
         self.folder.chmod(0o711)  # PostgreSQL may run as another user, and must come to its own folder in there
         self._postgresql = PostgresServer(self.folder / "postgresql")
-        port = free_port()
-        config = self.folder / "broker.toml"
-        config.write_text(
-            f'[broker]\nid = "b1"\ndata = "broker"\n[amqp]\nport = {port}\n[http]\nport = 0\n', encoding="utf-8"
-        )
+        self._broker, port = broker_of(self.folder)
         self.broker = f"amqp://guest:guest@127.0.0.1:{port}/"
-        self._broker = Service("broker", [understudy(), "serve", "--config", str(config)], self.folder, port)
         self.state_server = f"unix:{self.folder / 'sockets' / 'state'}"
         self._state = Service(
             "state-server",

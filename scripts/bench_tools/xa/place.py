@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench_tools.xa.settings import JOB, QUEUE
-from understudy.xa.demo.stage import Service, free_port, understudy
+from understudy.xa.demo.stage import Service, broker_of, understudy
 from understudy.xa.manager import TransactionManager, read_profile
 from understudy.xa.postgresql_server import PostgresServer
 from understudy.xa.resource_managers.factory import make_resource_manager
@@ -42,14 +42,7 @@ class Place:
         self.folder.chmod(0o711)  # PostgreSQL may run as another user, and must come to its own folder in there
         self.profiles = self.folder / "xa.toml"
         self.postgresql = PostgresServer(self.folder / "postgresql", max_prepared=max_prepared)
-        self.broker_port = free_port()
-        config = self.folder / "broker.toml"
-        config.write_text(
-            f'[broker]\nid = "b1"\ndata = "broker"\n[amqp]\nport = {self.broker_port}\n[http]\nport = 0\n',
-            encoding="utf-8",
-        )
-        command = [understudy(), "serve", "--config", str(config)]
-        self.broker = Service("broker", command, self.folder, self.broker_port)
+        self.broker, self.broker_port = broker_of(self.folder)
         sockets = self.folder / "sockets"  # other users may enter `folder`
         self.sockets = {profile_name(delay): sockets / profile_name(delay) for delay in delays_ms}
         self.state_servers = {
