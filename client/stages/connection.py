@@ -13,7 +13,6 @@ import random
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import aio_pika
 from aio_pika.abc import AbstractConnection
@@ -30,6 +29,8 @@ from aiormq.exceptions import (
 )
 
 from understudy.client.aio_pika_answers import answered, words_of
+from understudy.client.connection.core.addresses import named, with_option
+from understudy.client.connection.core.backoff import Backoff
 from understudy.client.stages.errors import ConfigurationError, StagesError
 from understudy.client.stages.odd_values import read_odd_values
 
@@ -39,8 +40,6 @@ CONNECT_TIMEOUT_S: Final = 5.0
 ANSWER_TIMEOUT_S: Final = 30.0
 CLOSE_TIMEOUT_S: Final = 1.0
 HEARTBEAT_S: Final = 10
-FIRST_PAUSE_S: Final = 0.1
-LONGEST_PAUSE_S: Final = 5.0
 DELAY_EXCHANGE: Final = ".delay"
 """The exchange by which delayed messages come to a queue is called as the queue, with this behind it."""
 PRODUCT: Final = "Understudy"
@@ -68,15 +67,13 @@ class Pause:
     """Longer and longer pauses, each with chance in it, until `done`."""
 
     def __init__(self) -> None:
-        self._number = 0
+        self._backoff = Backoff()
 
     async def wait(self) -> None:
-        longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**self._number)
-        self._number = min(self._number + 1, 16)
-        await asyncio.sleep(random.uniform(longest / 2, longest))  # noqa: S311  # spreads clients, hides nothing
+        await asyncio.sleep(self._backoff.next_s(random.random()))  # noqa: S311  # spreads clients, hides nothing
 
     def done(self) -> None:
-        self._number = 0
+        self._backoff.done()
 
 
 class Connection:
@@ -143,7 +140,7 @@ class Connection:
                 if asyncio.get_running_loop().time() < deadline_s:
                     await self._pause.wait()
                     continue
-                places = ", ".join(urlsplit(each).netloc.rpartition("@")[2] for each in self._addresses)
+                places = ", ".join(map(named, self._addresses))
                 raise LostError(f"no broker at {places} within {timeout_s:g} s: {error}") from error
             else:
                 self._pause.done()
@@ -280,19 +277,17 @@ class Connection:
         for _ in self._addresses:
             address = self._addresses[self._next]
             self._next = (self._next + 1) % len(self._addresses)
-            mark = "&" if "?" in address else "?"
             try:
                 async with errors_as_ours():
                     self._opened = await aio_pika.connect(
-                        address if "heartbeat=" in address else f"{address}{mark}heartbeat={HEARTBEAT_S}",
+                        with_option(address, "heartbeat", str(HEARTBEAT_S)),
                         timeout=CONNECT_TIMEOUT_S,
                         client_properties={"connection_name": self._name},
                     )
             except LostError as error:
                 reason = error
             else:
-                parts = urlsplit(address)
-                _log.info("stages: %s is connected to %s:%s", self._name, parts.hostname, parts.port or "default port")
+                _log.info("stages: %s is connected to %s", self._name, named(address))
                 return self._opened
         assert reason is not None, "there is an address"
         raise reason
