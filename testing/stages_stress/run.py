@@ -83,6 +83,7 @@ class Stress(Demonstration):
         self._server = books if isinstance(books, PostgresqlBooks) else None
         self._log = folder / "crashes.log"
         self._through = 0
+        self._moved = asyncio.Condition()  # notified when `orders` or `_through` has changed
         self._again = 0
         self._ended: Counter[str] = Counter()
         self._away_s = float("-inf")
@@ -105,8 +106,8 @@ class Stress(Demonstration):
     async def before_kill(self, number: int) -> None:
         if number == 0:
             await self.start_worker(RELAY_NUMBER)
-        while self.orders < self._kill_at[number]:  # noqa: ASYNC110  # orders set no event
-            await asyncio.sleep(0.05)
+        async with self._moved:
+            await self._moved.wait_for(lambda: self.orders >= self._kill_at[number])
 
     async def run(self) -> dict[str, Any]:
         if self._state is None:
@@ -162,10 +163,17 @@ class Stress(Demonstration):
 
     async def order(self, shop: Any, killer: asyncio.Task[None]) -> None:
         while self.orders < self._own.flows:
-            while self.orders - self._through > MOST_IN_FLIGHT:  # noqa: ASYNC110  # other processes set no event
-                await asyncio.sleep(LOOK_S / 5)
-            self.orders += 1
-            await self.begin(shop, self.orders)
+            async with self._moved:
+                await self._moved.wait_for(self._may_begin)
+                if self.orders == self._own.flows:  # other clients have begun the rest
+                    return
+                self.orders += 1
+                number = self.orders
+                self._moved.notify_all()
+            await self.begin(shop, number)
+
+    def _may_begin(self) -> bool:
+        return self.orders == self._own.flows or self.orders - self._through <= MOST_IN_FLIGHT
 
     async def begin(self, shop: Any, number: int) -> None:
         """Until the order is begun: by its name it is begun once, whatever was lost meanwhile."""
@@ -188,7 +196,9 @@ class Stress(Demonstration):
             except self.books.errors:
                 continue
             refused = sum(cents <= 0 for cents in books.orders.values())
-            self._through = len(set(books.effects["shipments"])) + refused
+            async with self._moved:
+                self._through = len(set(books.effects["shipments"])) + refused
+                self._moved.notify_all()
 
     # -- the verdict ----------------------------------------------------------------------------------------------------
 
