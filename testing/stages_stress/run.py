@@ -139,12 +139,9 @@ class Stress(Demonstration):
     def helpers(self) -> list[Coroutine[Any, Any, None]]:
         return [*super().helpers(), self._revive(), self._look()]
 
-    async def start_worker(self, number: int) -> None:
-        self._kind = "relay" if number == RELAY_NUMBER else "all"
-        await super().start_worker(number)
-
-    def worker_command(self) -> list[str]:
-        return worker.command(self.shop, self._kind, self._own.chance, self._own.point, str(self._log))
+    def worker_command(self, number: int) -> list[str]:
+        kind = "relay" if number == RELAY_NUMBER else "all"
+        return worker.command(self.shop, kind, self._own.chance, self._own.point, str(self._log))
 
     async def _revive(self) -> None:
         """Start again what was killed, or has ended itself."""

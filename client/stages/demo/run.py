@@ -182,7 +182,7 @@ class Demonstration:
     async def start_worker(self, number: int) -> None:
         with (self.folder / f"worker-{number}.log").open("ab") as log:
             self.workers[number] = await asyncio.create_subprocess_exec(
-                sys.executable, *self.worker_command(),
+                sys.executable, *self.worker_command(number),
                 stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True,
             )  # fmt: skip
 
@@ -261,8 +261,8 @@ class Demonstration:
         """The kinds of process that are killed."""
         return WORKER, PRIMARY
 
-    def worker_command(self) -> list[str]:
-        """A worker's arguments for the interpreter."""
+    def worker_command(self, number: int) -> list[str]:
+        """The arguments of a worker, by its number, for the interpreter."""
         return [understudy_command(), "stages", "run", "understudy.client.stages.demo.shop:stages"]
 
     # -- what becomes of the orders -------------------------------------------------------------------------------------
