@@ -4,5 +4,7 @@
 cluster; a *row* (``rows.py``) is one kind of load; ``txgen.py`` and ``perftest.py`` put a row's load on a side and
 return a ``Sample``; ``runner.py`` alternates sides and rounds; ``report.py`` takes medians and prints them.
 
+The benches in ``xa/`` and ``stages/`` share ``in_place.py``, the frame of their command lines; ``carry.py`` stands alone.
+
 What is measured and why is in ``docs/performance.md``.
 """
