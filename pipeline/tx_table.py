@@ -70,8 +70,8 @@ _ASSIGNS_AT: Final = 40
 """`effects` of a part counts operations below these bits, bodies in parts behind the first, and `assign` behind the second."""
 
 
-_ENDS_IN_PLACE: Final = 8
-"""So many ends of epochs are compared with each row; more are joined, which costs four times as much for a row."""
+_IN_PLACE: Final = 8
+"""So many ends of epochs, or brokers, are compared with each row; more are joined, which costs four times as much for a row."""
 
 
 def placed(feed: DataFrame, kept: Mapping[tuple[str, int], int]) -> DataFrame:
@@ -82,7 +82,7 @@ def placed(feed: DataFrame, kept: Mapping[tuple[str, int], int]) -> DataFrame:
         kept: of `ChosenLog`; empty: all records are of it (`feed_look.is_whole`).
     """
     ends = [(founding, epoch, end) for (founding, epoch), end in sorted(kept.items()) if end < NEVER_ENDS]
-    if len(ends) > _ENDS_IN_PLACE:
+    if len(ends) > _IN_PLACE:
         types = {"founding": "string", "epoch": "long", "kept_to": "long"}
         found = feed.join(F.broadcast(values_table(feed.sparkSession, ends, types)), ["founding", "epoch"], "left")
         return found.withColumn("kept", F.coalesce(F.col("offset") <= F.col("kept_to"), F.lit(True)))
@@ -154,9 +154,17 @@ def once(
     """
     if not again:
         return rows
-    behind = [(F.col("broker") == broker) & (F.col("offset") > offset) for broker, offset in again.items()]
-    suspect = F.col("event").isin(*events) & reduce(or_, behind)
-    return rows.filter(~suspect).unionByName(rows.filter(suspect).dropDuplicates(list(same or _EFFECT)))
+    columns = rows.columns
+    if len(again) > _IN_PLACE:
+        types = {"broker": "string", "told_from": "long"}
+        rows = rows.join(F.broadcast(values_table(rows.sparkSession, again.items(), types)), ["broker"], "left")
+        behind = F.coalesce(F.col("offset") > F.col("told_from"), F.lit(False))
+    else:
+        of_each = [(F.col("broker") == broker) & (F.col("offset") > offset) for broker, offset in again.items()]
+        behind = reduce(or_, of_each)
+    suspect = F.col("event").isin(*events) & behind
+    found = rows.filter(~suspect).unionByName(rows.filter(suspect).dropDuplicates(list(same or _EFFECT)))
+    return found.select(*columns)
 
 
 def names(known: DataFrame) -> DataFrame:
