@@ -34,13 +34,13 @@ def unreplicated_publishes_of_a_transaction_are_logged(bug: Bug) -> None:
     real = Transactions.publish
 
     def publish(
-        self: Transactions, tx: TxBuffer, queues: list[Queue], message: Message, expiration_ms: int | None
+        self: Transactions, tx: TxBuffer, queues: list[Queue], message: Message, expiration_ms: int | None, **how: Any
     ) -> None:
         defined = [queue for queue in queues if queue.level is ReplicationLevel.CONFIGURATION]
         for queue in defined:
             bug.strike()
             queue.logged = True
-        real(self, tx, queues, message, expiration_ms)
+        real(self, tx, queues, message, expiration_ms, **how)
         for queue in defined:
             queue.logged = False
 
