@@ -34,7 +34,6 @@ from understudy.broker.amqp.methods import (
     CONNECTION_TUNE_OK,
     CONNECTION_UNBLOCKED,
     CONNECTION_UPDATE_SECRET,
-    CONNECTION_UPDATE_SECRET_OK,
     EXCHANGE_DECLARE,
     QUEUE_BIND,
     QUEUE_DECLARE,
@@ -47,6 +46,7 @@ from understudy.broker.core.carrier_header import CarrierHeader, after_open
 from understudy.broker.core.channel import CLOSE_PATIENCE_MS, Channel
 from understudy.broker.core.limits import CONNECTIONS
 from understudy.broker.core.login import Login
+from understudy.broker.core.secret_update import update_secret
 from understudy.broker.errors import (
     AmqpError,
     ChannelErrorHard,
@@ -150,6 +150,7 @@ class Connection:
         published_plainly: in this turn something was published outside transactions, and without confirms.
         carried_by: the broker that carries the client to this one, "" for none.
         certificate: subject of the certificate that the client has shown, "" for none.
+        secret_waits: a new secret of the user is being verified.
         may_leave: a broker that does not serve the client may carry it to the one that does.
     """
 
@@ -180,6 +181,7 @@ class Connection:
         self.routes: dict[tuple[str, str], list[Queue]] = {}
         self.routes_version = -1
         self.carried_by = self.certificate = ""
+        self.secret_waits = False
         self.may_leave = True
         self._login = Login(users, loopback)
         self._parser = FrameParser(2 * FRAME_MIN_SIZE, broker.limits.message_bytes, EARLY_BYTES)
@@ -440,7 +442,7 @@ class Connection:
         elif phase is Phase.OPEN and key == CONNECTION_OPEN:
             self._open(args[0])
         elif phase is Phase.RUNNING and key == CONNECTION_UPDATE_SECRET:
-            self.send(0, CONNECTION_UPDATE_SECRET_OK)
+            update_secret(self, self._login, args[0])
         else:
             raise CommandInvalidError(f"{method_name(key)} is not expected in phase {phase.value}")
 
@@ -760,6 +762,7 @@ class Connection:
             self._finish(text)  # AMQP 0-9-1 section 2.2.4: without a word
             return
         self.phase = Phase.CLOSING
+        self.secret_waits = False
         self._drop_unfinished()
         self.paused = False  # what comes now is close-ok or the end of the stream
         self._end_channels(text)
@@ -794,6 +797,7 @@ class Connection:
             self._admitted = False
             self.broker.clients -= 1
         self.phase = Phase.CLOSED
+        self.secret_waits = False
         self.close_reason = self.close_reason or reason
         self.finished = True
         self.paused = False

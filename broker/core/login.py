@@ -47,6 +47,10 @@ class Login:
             name, password = self._amqplain(response)
         else:
             raise AccessRefusedError(f"SASL mechanism {mechanism!r} is not offered; PLAIN and AMQPLAIN are")
+        self.verify(name, password, answer, wanted)
+
+    def verify(self, name: str, password: str, answer: Answer, wanted: Callable[[], bool]) -> None:
+        """Find out if ``password`` is that of the user ``name``; see :meth:`Authenticator.check`."""
         self._users.check(name, password, self._loopback, answer, wanted)
 
     @staticmethod

@@ -66,7 +66,10 @@ def test_a_client_of_a_backup_does_all_that_one_of_the_primary_does(cluster: Clu
         assert (clients(row)["carried"], clients(primary)["carried_here"]) == (1, 1)
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no queue 'nowhere'"):
             connection.channel().queue_declare("nowhere", passive=True)
-        connection.close()
+        connection.update_secret("guest", "renewed")
+        channel.queue_declare("carried", passive=True)
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="new secret was refused"):
+            connection.update_secret("wrong", "renewed")
         with pytest.raises(pika.exceptions.ProbableAuthenticationError):
             connect_to(row["port"], credentials=pika.PlainCredentials("guest", "wrong"))
         with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match="vhost 'nowhere' not found"):

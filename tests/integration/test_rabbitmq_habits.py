@@ -35,6 +35,7 @@ from understudy.broker.amqp.methods import (
     CONNECTION_START_OK,
     CONNECTION_TUNE,
     CONNECTION_TUNE_OK,
+    CONNECTION_UPDATE_SECRET,
     EXCHANGE_DECLARE,
     QUEUE_BIND,
     QUEUE_DECLARE,
@@ -582,15 +583,31 @@ HEARTBEAT_ON_A_CHANNEL = b"\x08\0\1\0\0\0\0\xce"
         ([HEARTBEAT_ON_A_CHANNEL], {}, 505),
         ([encode_method(1, BASIC_RECOVER, False)], {}, 540),
         ([encode_method(1, BASIC_RECOVER_ASYNC, False)], {}, 540),
+        ([encode_method(0, CONNECTION_UPDATE_SECRET, "guest", "test"), CLOSE], {}, 200),
         ([], {"frame_max": 131_073}, 530),
         ([], {"frame_max": 0}, 530),
         ([], {"password": "wrong"}, 403),
         ([], {"password": "wrong", "properties": {}}, 0),
     ],
-    ids=["heartbeat", "recover", "recover-async", "frame_max", "no frame_max", "login told", "login not told"],
+    ids=[
+        "heartbeat",
+        "recover",
+        "recover-async",
+        "update-secret",
+        "frame_max",
+        "no frame_max",
+        "login told",
+        "login not told",
+    ],
 )
 def test_what_ends_a_connection(address: tuple[str, int], said: list[bytes], options: Any, code: int) -> None:
     assert last_words(address, *said, **options) == code
+
+
+def test_a_wrong_new_secret_ends_the_connection(broker: BrokerProcess) -> None:
+    """RabbitMQ looks at the new secret only of users whose credentials expire."""
+    said = encode_method(0, CONNECTION_UPDATE_SECRET, "wrong", "test")
+    assert last_words(("127.0.0.1", broker.port), said) == 530
 
 
 def test_names_are_taken_on_one_line(address: tuple[str, int], connection: Any, queue: str) -> None:

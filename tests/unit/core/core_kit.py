@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from understudy.broker.amqp.constants import PROTOCOL_HEADER
@@ -106,6 +107,21 @@ class Core:
         client.method(QUEUE_DECLARE, name, False, True, exclusive, False, False, arguments or {})
         self.sync()
         assert client.heard() == ["queue.declare-ok"]
+
+
+class LateUsers:
+    """Implements ``login.Authenticator``; answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, bool]] = []
+        self.answer: Callable[[Any], None] = print
+        self.wanted: Callable[[], bool] = bool
+
+    def check(
+        self, name: str, password: str, loopback: bool, answer: Callable[[Any], None], wanted: Callable[[], bool]
+    ) -> None:
+        self.asked.append((name, password, loopback))
+        self.answer, self.wanted = answer, wanted
 
 
 class Client:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
-from tests.unit.core.core_kit import CAPABILITIES, FRAME_MAX, Client, Core
+from tests.unit.core.core_kit import CAPABILITIES, FRAME_MAX, Client, Core, LateUsers
 from understudy.broker.amqp.constants import PROTOCOL_HEADER
 from understudy.broker.amqp.methods import (
     CHANNEL_OPEN,
@@ -27,21 +24,6 @@ REST = (
     + encode_method(0, CONNECTION_OPEN, "/")
     + encode_method(1, CHANNEL_OPEN)
 )
-
-
-class LateUsers:
-    """Answers when the test says so."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str, bool]] = []
-        self.answer: Callable[[Any], None] = print
-        self.wanted: Callable[[], bool] = bool
-
-    def check(
-        self, name: str, password: str, loopback: bool, answer: Callable[[Any], None], wanted: Callable[[], bool]
-    ) -> None:
-        self.asked.append((name, password, loopback))
-        self.answer, self.wanted = answer, wanted
 
 
 @pytest.fixture
