@@ -11,6 +11,7 @@ from pamqp.commands import Basic
 from understudy.client.connection.aio_pika_errors import closed, errors_as_ours
 from understudy.client.connection.core.messages import Message, Outgoing, message_of, properties_of
 from understudy.client.connection.core.topology import Binding, Entity, Exchange, Queue
+from understudy.client.connection.core.values import table_of
 from understudy.client.connection.errors import LostError
 
 if TYPE_CHECKING:  # it imports this module
@@ -65,16 +66,16 @@ class AioPikaChannel:
                 case Queue():
                     await channel.queue_declare(
                         entity.name, durable=entity.durable, exclusive=entity.exclusive,
-                        auto_delete=entity.auto_delete, arguments=dict(entity.arguments),
+                        auto_delete=entity.auto_delete, arguments=table_of(entity.arguments),
                     )  # fmt: skip
                 case Exchange():
                     await channel.exchange_declare(
                         exchange=entity.name, exchange_type=entity.kind, durable=entity.durable,
-                        auto_delete=entity.auto_delete, internal=entity.internal, arguments=dict(entity.arguments),
+                        auto_delete=entity.auto_delete, internal=entity.internal, arguments=table_of(entity.arguments),
                     )  # fmt: skip
                 case Binding():
                     await channel.queue_bind(
-                        entity.queue, entity.exchange, entity.routing_key, arguments=dict(entity.arguments)
+                        entity.queue, entity.exchange, entity.routing_key, arguments=table_of(entity.arguments)
                     )
 
     async def count(self, queue: str) -> int:
@@ -84,7 +85,7 @@ class AioPikaChannel:
     async def unbind(self, binding: Binding) -> None:
         async with errors_as_ours(encoding=True):
             await self._channel.queue_unbind(
-                binding.queue, binding.exchange, binding.routing_key, arguments=dict(binding.arguments)
+                binding.queue, binding.exchange, binding.routing_key, arguments=table_of(binding.arguments)
             )
 
     async def delete_queue(self, name: str) -> None:

@@ -21,6 +21,9 @@ from understudy.client.connection.aio_pika_errors import closed, errors_as_ours
 from understudy.client.connection.core.addresses import Brokers, ListedBrokers, named, with_option
 from understudy.client.connection.core.numbers import ChannelNumbers
 from understudy.client.connection.core.port import CONNECT_TIMEOUT_S, HEARTBEAT_S, capabilities_of
+from understudy.client.connection.odd_values import read_odd_values
+
+read_odd_values()
 
 _log = logging.getLogger("understudy.client")
 

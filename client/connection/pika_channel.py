@@ -13,6 +13,7 @@ import pika
 from understudy.client.connection.core.messages import Message, Outgoing, message_of, properties_of
 from understudy.client.connection.core.port import CLOSE_TIMEOUT_S
 from understudy.client.connection.core.topology import Binding, Entity, Exchange, Queue
+from understudy.client.connection.core.values import table_of
 from understudy.client.connection.errors import ClientError, LostError
 from understudy.client.connection.pika_errors import as_ours, fail, not_sent
 
@@ -74,20 +75,20 @@ class PikaChannel:
                 self._asked(
                     lambda done: channel.queue_declare(
                         entity.name, durable=entity.durable, exclusive=entity.exclusive,
-                        auto_delete=entity.auto_delete, arguments=dict(entity.arguments), callback=done,
+                        auto_delete=entity.auto_delete, arguments=table_of(entity.arguments), callback=done,
                     )
                 )  # fmt: skip
             case Exchange():
                 self._asked(
                     lambda done: channel.exchange_declare(
                         entity.name, entity.kind, durable=entity.durable, auto_delete=entity.auto_delete,
-                        internal=entity.internal, arguments=dict(entity.arguments), callback=done,
+                        internal=entity.internal, arguments=table_of(entity.arguments), callback=done,
                     )
                 )  # fmt: skip
             case Binding():
                 self._asked(
                     lambda done: channel.queue_bind(
-                        entity.queue, entity.exchange, entity.routing_key, dict(entity.arguments), callback=done
+                        entity.queue, entity.exchange, entity.routing_key, table_of(entity.arguments), callback=done
                     )
                 )
 
@@ -98,7 +99,7 @@ class PikaChannel:
     def unbind(self, binding: Binding) -> None:
         self._asked(
             lambda done: self._channel.queue_unbind(
-                binding.queue, binding.exchange, binding.routing_key, dict(binding.arguments), callback=done
+                binding.queue, binding.exchange, binding.routing_key, table_of(binding.arguments), callback=done
             )
         )
 

@@ -23,7 +23,6 @@ nothing is acknowledged before its work is committed. The manual is ``docs/stage
     connection    channels to a group of brokers, opened again after a loss
     channel       one transaction of the broker
     arrival       a delivery as the core sees it
-    odd_values    values of headers that the library below cannot read
     databases/    business databases: ``sqlite(path)``, ``postgresql(conninfo)``; inbox and outbox
     marker, relay what takes sent messages out of the outbox, and sends what a killed worker left in it
     initiations/  messages that are sent outside of stages, with asyncio and without

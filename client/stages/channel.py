@@ -244,10 +244,10 @@ class TxChannel:
             await self.probe()  # what goes nowhere has come back by then
             if not self._returned:
                 break
-            await self._channel.tx_rollback()
-            await self._ensure_again(envelopes)
-            self._watch(envelopes)
-            await self._fill(envelopes, tag)
+            # No rollback: it would end the transaction's name. What came back is not in the transaction, and is sent again.
+            again = await self._ensure_again(envelopes)
+            self._watch(again)
+            await self._fill(again, None)
         before_commit()
         await self._channel.tx_commit()
 

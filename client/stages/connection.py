@@ -31,8 +31,8 @@ from aiormq.exceptions import (
 from understudy.client.aio_pika_answers import answered, words_of
 from understudy.client.connection.core.addresses import named, with_option
 from understudy.client.connection.core.backoff import Backoff
+from understudy.client.connection.odd_values import read_odd_values
 from understudy.client.stages.errors import ConfigurationError, StagesError
-from understudy.client.stages.odd_values import read_odd_values
 
 read_odd_values()
 

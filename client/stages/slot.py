@@ -69,6 +69,7 @@ class Slot:
         self._committed = False
         self._holds = False
         self._refused: do.Settle | None = None
+        self._away = Pause()
         self._performers: Final[dict[type, Callable[[Any, TxChannel, Arrival], Any]]] = {
             do.BeginDatabase: self._begin,
             do.Claim: self._claim,
@@ -299,8 +300,16 @@ class Slot:
                 branch, step.envelopes, arrival.tag, before_end=lambda: self._at_point(Point.BEFORE_BROKER_COMMIT, name)
             )
 
-        await session.commit(part)
+        self._refused = do.Settle(step.envelopes)  # until it is done, or the database has refused
+        try:
+            await session.commit(part)
+        except LostError:
+            raise
+        except Exception:
+            self._refused = None
+            raise
         self._open = False
+        self._note_done()
         self._at_point(Point.AFTER_BROKER_COMMIT, name)
 
     async def _rollback(self, _: do.RollbackDatabase, channel: TxChannel, arrival: Arrival) -> None:
@@ -314,13 +323,18 @@ class Slot:
             surely=step.surely,
             before_commit=lambda: self._at_point(Point.BEFORE_BROKER_COMMIT, self._stage.name),
         )
-        self._refused = None
+        self._note_done()
         self._at_point(Point.AFTER_BROKER_COMMIT, self._stage.name)
+
+    def _note_done(self) -> None:
+        """Broker and database take commits."""
+        self._refused = None
+        self._away.done()
 
     async def _give_back(self, step: do.GiveBack, channel: TxChannel, arrival: Arrival) -> None:
         await self._let_go()
         _log.warning("stages: the database of %s cannot begin: %s", self._stage.name, step.reason)
-        await asyncio.sleep(1)
+        await self._away.wait()
         self._refused = do.Settle(())
         await channel.give_back(arrival.tag)
         self._refused = None

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from tests.integration.broker_process import PROGRAM, BrokerProcess, free_port, running_broker, wait_until
 from tests.integration.stages_waiting import until, until_found
 from understudy.client.stages import Context, Retry, Stages, command_connection
-from understudy.client.stages.channel import TxChannel
+from understudy.client.stages.channel import TxChannel, ask_outcome
 from understudy.client.stages.commands import load
 from understudy.client.stages.connection import Connection, LostError
 from understudy.client.stages.core.envelope import Envelope
@@ -369,12 +369,12 @@ def ensured_and_deleted(ensure: Callable[[str], Any], other: Any, times: int) ->
     return call
 
 
-@pytest.mark.parametrize("after_ms", [0, 60_000])
+@pytest.mark.parametrize(("after_ms", "name"), [(0, ""), (60_000, ""), (0, "i1")])
 def test_a_failed_message_is_not_lost_if_its_queue_was_deleted_and_its_worker_is_killed(
-    broker: BrokerProcess, after_ms: int, monkeypatch: pytest.MonkeyPatch
+    broker: BrokerProcess, after_ms: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its acknowledgement was committed before it had found no queue, and it was sent again after that."""
-    source, target = f"source{after_ms}", f"gone{after_ms}"
+    source, target = f"source{after_ms}{name}", f"gone{after_ms}{name}"
     moved = Envelope(id="m1", queue=target, stage="", body=b"failed", headers={}, after_ms=after_ms)
 
     def killed() -> None:
@@ -398,14 +398,16 @@ def test_a_failed_message_is_not_lost_if_its_queue_was_deleted_and_its_worker_is
             channel._channel.tx_commit = commit  # type: ignore[assignment,method-assign]  # counts
             if kills:
                 with pytest.raises(KilledError):
-                    await channel.settle([moved], arrival.tag, surely=True, before_commit=killed)
+                    await channel.settle([moved], arrival.tag, name=name, surely=True, before_commit=killed)
                 assert await connection.has_queue(target)  # it was made before the commit
                 channel = await TxChannel.open(connection)
                 assert (await channel.count(source), commits) == (1, 0)
             else:
                 monkeypatch.setattr(connection, "ensure", ensured_and_deleted(connection.ensure, other, after_ms == 0))
-                await channel.settle([moved], arrival.tag, surely=True)
+                another = name and "i2"  # the first one was rolled back
+                await channel.settle([moved], arrival.tag, name=another, surely=True)
                 assert (await channel.count(source), commits) == (0, 1)
+                assert not another or await ask_outcome(connection, another) == "committed"
         if not after_ms:
             found = await channel.get(target)
             assert found is not None

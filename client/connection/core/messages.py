@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from understudy.client.connection.core.values import table_of
+
 if TYPE_CHECKING:
     from understudy.client.connection.core.port import Channel
 
@@ -64,9 +66,13 @@ class Message:
 
 
 def properties_of(message: Outgoing) -> dict[str, Any]:
-    """The properties of a message by their names, which pika and aiormq share; None for those that are left out."""
+    """The properties of a message by their names, which pika and aiormq share; None for those that are left out.
+
+    Raises:
+        RefusedError: the headers are nested too deep.
+    """
     return {
-        "headers": dict(message.headers) or None,
+        "headers": table_of(message.headers) or None,
         "message_id": message.message_id or None,
         "correlation_id": message.correlation_id or None,
         "reply_to": message.reply_to or None,

@@ -177,7 +177,10 @@ def _work(
             yield RollbackDatabase()
         return Fault.of(error, refused=isinstance(error, (Refuse, DemarcationError)))
     if not rules.xa:
-        yield Settle((*sends.envelopes, released) if released is not None else tuple(sends.envelopes))
+        # What no outbox holds is sent with the acknowledgement, or not at all.
+        surely = released is not None or (not rules.once and bool(sends.envelopes))
+        sent = (*sends.envelopes, released) if released is not None else tuple(sends.envelopes)
+        yield Settle(sent, surely=surely)
     if rules.once and sends.envelopes:
         yield Mark(tuple(each.id for each in sends.envelopes))
     if sends.hooks:
@@ -228,7 +231,7 @@ def _again(rules: Rules, delivery: Delivery, key: str | None) -> Generator[Step,
         yield RollbackDatabase()
         yield GiveBack(error)
         return
-    yield Settle((*unsent, released) if released is not None else unsent)
+    yield Settle((*unsent, released) if released is not None else unsent, surely=released is not None)
     if unsent:
         yield Mark(tuple(each.id for each in unsent))
 

@@ -19,6 +19,7 @@ from understudy.client.stages.core.steps import (
     CommitDatabase,
     CommitJointly,
     Mark,
+    Precheck,
     RollbackDatabase,
     Store,
 )
@@ -104,8 +105,8 @@ class Log:
 
 
 InitiationStep = (
-    BeginDatabase | Claim | Store | CommitDatabase | CommitJointly | RollbackDatabase | Mark | Work | AskEnded | AskUnknown
-    | Send | AskOutcome | Log
+    BeginDatabase | Claim | Store | Precheck | CommitDatabase | CommitJointly | RollbackDatabase | Mark | Work | AskEnded
+    | AskUnknown | Send | AskOutcome | Log
 )  # fmt: skip
 Steps = Generator[InitiationStep, Any, None]
 
@@ -163,6 +164,8 @@ def _commit(plan: Plan, sends: Sends) -> Steps:
             yield Store(plan.scope, sends.origin.id, tuple(sends.envelopes))
     except Exception as error:  # no COMMIT was sent: the outcome is known even if the connection is lost
         raise NotCommittedError(f"the database did not commit: {error}") from error
+    if not plan.outbox and sends.envelopes and (reason := (yield Precheck(brings=True))):
+        raise NotCommittedError(f"the broker would refuse {_what(sends)}: {reason}; the database is rolled back")
     try:
         yield CommitDatabase()
     except Exception as error:
@@ -178,7 +181,7 @@ def _send(plan: Plan, sends: Sends) -> Steps:
     envelopes, name = tuple(sends.envelopes), sends.origin.id
     outbox = plan.outbox and plan.database
     sent: Sent = yield Send(envelopes, "" if outbox else name)
-    what = f"{len(envelopes)} messages of initiation {name}"
+    what = _what(sends)
     if outbox:
         if sent.error is not None:
             yield Log(f"{what} stay in the outbox: {sent.error}")
@@ -198,3 +201,7 @@ def _send(plan: Plan, sends: Sends) -> Steps:
     if outcome == ROLLED_BACK:
         raise NotCommittedError(f"{what} were not sent: {sent.error}") from sent.error
     raise OutcomeUnknownError(f"{what}: {outcome}: {sent.error}") from sent.error
+
+
+def _what(sends: Sends) -> str:
+    return f"{len(sends.envelopes)} messages of initiation {sends.origin.id}"

@@ -102,6 +102,7 @@ class AsyncRun:
             do.BeginDatabase: self._begin,
             do.Claim: lambda step: self._session.claim(step.stage, step.id, now_ms()),
             do.Store: lambda step: self._session.store(step.stage, step.id, step.envelopes, now_ms()),
+            do.Precheck: lambda _: initiator.sender.precheck(),
             do.CommitDatabase: self._commit,
             do.CommitJointly: self._commit_jointly,
             do.RollbackDatabase: self._rollback,

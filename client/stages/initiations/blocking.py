@@ -20,7 +20,7 @@ from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.core.initiating import Steps
 from understudy.client.stages.databases.port import BlockingSession, Database
 from understudy.client.stages.initiations.loop_thread import LoopThread
-from understudy.client.stages.initiations.sender import Sender, unanswered
+from understudy.client.stages.initiations.sender import Sender, unanswered, unasked
 
 if TYPE_CHECKING:  # an extra
     from understudy.client.stages.joint.blocking import BlockingJointSession
@@ -83,6 +83,13 @@ class BlockingInitiator:
             return thread.call(sender.send(step.envelopes, step.name))
         except LostError as error:  # another thread has closed the application: the commit may be on its way
             return ask.Sent(error=error, asked=True)
+
+    def precheck(self) -> str:
+        thread, sender = self._reached()
+        try:
+            return thread.call(sender.precheck())
+        except LostError as error:
+            return unasked(error)
 
     def join(self, envelopes: Sequence[Envelope], xid: Any) -> None:
         thread, sender = self._reached()
@@ -149,6 +156,7 @@ class BlockingRun:
             do.BeginDatabase: self._begin,
             do.Claim: lambda step: self._session.claim(step.stage, step.id, now_ms()),
             do.Store: lambda step: self._session.store(step.stage, step.id, step.envelopes, now_ms()),
+            do.Precheck: lambda _: initiator.precheck(),
             do.CommitDatabase: self._commit,
             do.CommitJointly: self._commit_jointly,
             do.RollbackDatabase: self._rollback,

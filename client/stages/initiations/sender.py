@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from understudy.client.stages.channel import TxChannel, ask_outcome
@@ -23,7 +24,7 @@ class Sender:
         self._joint: list[Any] = []
 
     async def send(self, envelopes: Sequence[Envelope], name: str) -> Sent:
-        """One transaction; ``name`` is its name, "" if it has none."""
+        """One transaction; ``name`` is its name, "" if it has none. What has a name is in no outbox: none of it is sent later."""
         asked = False
 
         def note() -> None:
@@ -31,19 +32,32 @@ class Sender:
             asked = True
 
         try:
-            async with asyncio.timeout(SEND_TIMEOUT_S):
-                channel = self._channels.pop() if self._channels else None
-                if channel is None or not channel.lives:
-                    channel = await TxChannel.open(self._connection)
-                try:
-                    await channel.settle(envelopes, name=name, before_commit=note)
-                except BaseException:
-                    await channel.close()
-                    raise
-                self._channels.append(channel)
+            async with asyncio.timeout(SEND_TIMEOUT_S), self._channel() as channel:
+                await channel.settle(envelopes, name=name, surely=bool(name), before_commit=note)
         except (LostError, TimeoutError) as error:
             return Sent(error=error, asked=asked)
         return Sent()
+
+    async def precheck(self) -> str:
+        """Ask if the broker would refuse messages now: the reason, "" if it would not."""
+        try:
+            async with asyncio.timeout(SEND_TIMEOUT_S), self._channel() as channel:
+                return await channel.precheck(brings=True)
+        except (LostError, TimeoutError) as error:
+            return unasked(error)
+
+    @contextlib.asynccontextmanager
+    async def _channel(self) -> AsyncIterator[TxChannel]:
+        """A channel with nothing in it; an error within drops it, and what was sent on it."""
+        channel = self._channels.pop() if self._channels else None
+        if channel is None or not channel.lives:
+            channel = await TxChannel.open(self._connection)
+        try:
+            yield channel
+        except BaseException:
+            await channel.close()
+            raise
+        self._channels.append(channel)
 
     async def join(self, xid: Any, envelopes: Sequence[Envelope]) -> None:
         """Send in a branch of a transaction over both.
@@ -84,3 +98,8 @@ class Sender:
 def unanswered(error: Exception) -> str:
     """The outcome of a transaction if no broker tells it."""
     return f"no broker answers what became of them ({error})"
+
+
+def unasked(error: Exception) -> str:
+    """The answer to a precheck if no broker gives one."""
+    return f"no broker answers: {str(error) or type(error).__name__}"

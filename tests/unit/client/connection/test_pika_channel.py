@@ -112,7 +112,24 @@ def test_a_message_that_cannot_be_encoded_refuses_the_commit_behind_it(channel: 
         channel.acknowledge(1)
 
 
-@pytest.mark.parametrize("arguments", [{"x": object()}, {"x" * 256: 1}, {1: 1}, {"x": 1 << 70}, {"x": "\udc80"}])
+def nested(depth: int) -> Any:
+    value: Any = "x"
+    for number in range(depth):
+        value = [value] if number % 2 else {"a": value}
+    return value
+
+
+def test_headers_that_the_broker_cannot_read_are_not_sent(channel: PikaChannel) -> None:
+    """The broker closed the connection, and the connection tried again with the next one."""
+    channel.publish(Outgoing(body=b"", routing_key="q", headers={"of": nested(64)}))
+    with pytest.raises(RefusedError, match=r"0 cannot be sent: .*'of' are nested deeper than 64"):
+        channel.publish(Outgoing(body=b"", routing_key="q", headers={"of": nested(65)}))
+    channel._check()  # nothing has failed behind it
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"x": object()}, {"x" * 256: 1}, {1: 1}, {"x": 1 << 70}, {"x": "\udc80"}, {"x": nested(65)}]
+)
 def test_a_declaration_that_cannot_be_encoded_is_refused(
     channel: PikaChannel, wire: Wire, arguments: dict[Any, Any]
 ) -> None:

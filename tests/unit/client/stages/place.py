@@ -103,6 +103,8 @@ class Channel:
         self.settled += envelopes
         self.tags.append(tag)
 
+    async def give_back(self, tag: int) -> None: ...
+
     async def precheck(self, *, brings: bool) -> str:
         return ""
 

@@ -115,6 +115,24 @@ def test_with_an_outbox_the_messages_wait_for_the_broker(place: Place) -> None:
     assert (stage, queue, len(id_)) == ("begin:shop", "reserve", 32)
 
 
+def test_without_an_outbox_nothing_is_committed_if_the_broker_would_refuse_the_messages(place: Place) -> None:
+    with pytest.raises(NotCommittedError, match=r"would refuse 1 messages of initiation .*no broker answers"):
+        place.begin(place.order, outbox=False)
+    assert place.rows("orders") == place.rows("understudy_outbox") == []
+    place.begin(lambda tx: [INSERT])  # the transaction is over
+
+
+@pytest.fixture
+def lost_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker answers the question right before the database commits, and is lost then."""
+
+    async def ok(_: sender.Sender) -> str:
+        return ""
+
+    monkeypatch.setattr(sender.Sender, "precheck", ok)
+
+
+@pytest.mark.usefixtures("lost_later")
 def test_without_an_outbox_the_error_says_that_the_database_is_committed(place: Place) -> None:
     with pytest.raises(NotSentError, match="the database is committed; 1 messages"):
         place.begin(place.order, outbox=False)
@@ -454,6 +472,7 @@ def test_threads_begin_at_once_and_each_commits(tmp_path: Path, nowhere: str) ->
     assert len(place.rows("orders")) == 20
 
 
+@pytest.mark.usefixtures("lost_later")
 @pytest.mark.parametrize("outbox", [True, False])
 def test_a_thread_that_sends_while_another_closes_the_application_is_told(
     tmp_path: Path, nowhere: str, monkeypatch: pytest.MonkeyPatch, outbox: bool
@@ -550,6 +569,7 @@ def test_a_forked_child_has_connections_of_its_own_and_leaves_those_of_its_paren
     assert len(place.rows("orders")) == 3
 
 
+@pytest.mark.usefixtures("lost_later")
 def test_work_that_was_reserved_for_a_flow_is_released_if_the_flow_has_not_begun(place: Place) -> None:
     """The way of working that the manual gives for `NotSentError`."""
     with sqlite3.connect(place.path) as db:

@@ -92,6 +92,27 @@ def test_a_short_string_and_a_name_that_are_no_utf8_close_no_connection(octets: 
         assert found_name == text
 
 
+def nested(kind: bytes, depth: int) -> bytes:
+    """A value within so many tables or arrays."""
+    value = b"t\x01"
+    for _ in range(depth):
+        rows = value if kind == b"A" else short(b"a") + value
+        value = kind + struct.pack(">I", len(rows)) + rows
+    return value
+
+
+@pytest.mark.parametrize("kind", [b"A", b"F"])
+@pytest.mark.parametrize(("depth", "is_read"), [(64, True), (65, False), (5_000, False)])
+def test_a_value_that_is_nested_deep_closes_no_connection(kind: bytes, depth: int, is_read: bool) -> None:
+    """Python's recursion ended, and with it the connection; the broker handed the message out again for ever."""
+    flags = struct.pack(">H", 0x2080)  # headers, message_id
+    _, headers = read_again(flags + table(b"a", nested(kind, depth)) + short(b"m"))
+    found = headers["a"]
+    for _ in range(64):
+        (found,) = found if kind == b"A" else found.values()
+    assert found is True if is_read else isinstance(found, bytearray)
+
+
 @pytest.mark.parametrize("octets", [b"", b"\0\0\0\x05\x01a", b"\0\0\0\x02\x09a", b"\0\0\0\x04\x01at"])
 def test_a_table_that_is_cut_is_a_value_error(octets: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # as pamqp raises

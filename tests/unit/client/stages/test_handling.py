@@ -62,6 +62,16 @@ def test_a_commit_that_would_be_refused_waits_with_the_message_in_hand_and_costs
     assert [each.queue for each in edge.last(do.Settle).envelopes] == ["charge"]
 
 
+@pytest.mark.parametrize("database", [False, True])
+def test_what_no_outbox_holds_is_sent_surely(database: bool) -> None:
+    edge = Edge(Call=Order(8), Precheck="")
+    edge.run(rules(once=False, database=database), delivery())
+    assert edge.last(do.Settle).surely
+    edge = Edge(Call=None, Precheck="")
+    edge.run(rules(once=False, database=database), delivery())
+    assert not edge.last(do.Settle).surely  # nothing is sent, so no round trip is spent
+
+
 def test_with_xa_both_commit_in_one_step_and_no_table_is_written() -> None:
     edge = Edge(Call=Order(8))
     assert edge.run(rules(once=False, xa=True), delivery()) == ["BeginDatabase", "Call", "CommitJointly"]

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.unit.client.stages.place import Channel, Marker, Order
-from understudy.client.stages import AsyncConnection, Context, Retry, Stage, Stages, clock, sqlite
+from tests.unit.client.stages.place import Channel, Marker, Order, delivery
+from understudy.client.stages import AsyncConnection, Context, Retry, Stage, Stages, clock, postgresql, sqlite
 from understudy.client.stages.arrival import Arrival
 from understudy.client.stages.connection import LostError
 from understudy.client.stages.core import envelope as headers
+from understudy.client.stages.core import steps as do
 from understudy.client.stages.core.envelope import Delivery, Envelope
 from understudy.client.stages.databases.port import ThreadedSession
 from understudy.client.stages.databases.sqlite_database import SqliteSession
@@ -361,6 +362,9 @@ class RefusingChannel(Channel):
             raise LostError("506 RESOURCE_ERROR")
         self.settled.extend(envelopes)
 
+    def join(self, _: str, envelopes: Sequence[Envelope], tag: int, **__: Any) -> Any:
+        return self.settle(envelopes, tag)
+
     async def precheck(self, *, brings: bool) -> str:
         self.asked.append(brings)
         return "no room" if len(self.asked) <= 3 else ""
@@ -368,12 +372,27 @@ class RefusingChannel(Channel):
     async def close(self) -> None: ...
 
 
-def test_after_a_refused_commit_no_message_is_taken_before_the_broker_takes_commits_again() -> None:
+class JointSession:
+    """The part of a session over both that a slot needs."""
+
+    async def begin(self) -> None: ...
+
+    async def commit(self, part: Callable[[str], Any]) -> None:
+        await part("branch")
+
+    async def rollback(self) -> None: ...
+
+    def ended_by_stage(self, *, failed: bool) -> str:
+        return ""
+
+
+@pytest.mark.parametrize("xa", [False, True])
+def test_after_a_refused_commit_no_message_is_taken_before_the_broker_takes_commits_again(xa: bool) -> None:
     """Each hand-out counted as one that ends its worker: with a full disk the twentieth made a dead letter."""
-    stages = Stages("shop", broker="amqp://nowhere/")
+    stages = Stages("shop", broker="amqp://nowhere/", database=postgresql("dbname=shop"))
     calls: list[int] = []
 
-    @stages.stage("first")
+    @stages.stage("first", xa=xa)
     def first(order: Order, ctx: Context) -> None:
         calls.append(order.number)
         ctx.send(first, order)
@@ -388,7 +407,8 @@ def test_after_a_refused_commit_no_message_is_taken_before_the_broker_takes_comm
 
     async def run() -> None:
         connection: Any = NoConnection()
-        slot = Slot(first, connection, None, None, None, lambda *_: None, open_channel=opened)
+        session: Any = JointSession() if xa else None
+        slot = Slot(first, connection, session, None, None, lambda *_: None, open_channel=opened)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(slot.run())
             async with asyncio.timeout(60):
@@ -402,6 +422,27 @@ def test_after_a_refused_commit_no_message_is_taken_before_the_broker_takes_comm
     finally:
         clock.use(clock_before)
     assert (calls, channel.consumed, channel.asked) == ([7, 7], 2, [True] * 4)
+
+
+def test_the_pause_of_a_message_that_is_given_back_grows_until_the_database_is_there(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        asked.append(seconds)
+
+    async def run() -> None:
+        slot = Slot(place.stage(insert), None, None, None, None, place.pass_by)  # type: ignore[arg-type]
+        arrival = Arrival(5, delivery())
+        for _ in range(4):
+            await slot._give_back(do.GiveBack(OSError("away")), place.channel, arrival)  # type: ignore[arg-type]
+        await slot._settle(do.Settle(), place.channel, arrival)  # type: ignore[arg-type]
+        await slot._give_back(do.GiveBack(OSError("away")), place.channel, arrival)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("understudy.client.stages.connection.asyncio.sleep", sleep)
+    asyncio.run(run())
+    assert [0.05 <= each / bound <= 0.1 for each, bound in zip(asked, (1, 2, 4, 8, 1), strict=True)] == [True] * 5
 
 
 @pytest.mark.parametrize("awaited", [False, True])

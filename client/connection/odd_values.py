@@ -4,7 +4,8 @@ The broker would hand the message out again, and no worker could ever take it, n
 
 * a time above the year 9999 as the number that it is;
 * a short string, and the name of a header, that is no UTF-8 as text with ``\xff`` for each such octet. Text that would be too
-  long to be written again is ``octets-`` and a hash of the octets.
+  long to be written again is ``octets-`` and a hash of the octets;
+* a table or an array that is nested deeper than `MOST_NESTED` as its octets. Python's recursion would end at some hundred levels.
 
 Values that pamqp can read are read as before.
 """
@@ -17,6 +18,8 @@ from typing import Any, Final
 
 from pamqp import decode
 
+from understudy.client.connection.core.values import MOST_NESTED
+
 MOST: Final = (1 << 63) - 1
 """The largest number that pamqp writes."""
 LONGEST_SHORT: Final = 255
@@ -24,6 +27,7 @@ LONGEST_SHORT: Final = 255
 LONGEST_NAME: Final = 128
 """Octets of a header's name that pamqp writes."""
 _LENGTH: Final = struct.Struct(">I")
+_NESTED: Final = (b"A", b"F")
 
 _strict_timestamp = decode.timestamp
 
@@ -31,7 +35,6 @@ _strict_timestamp = decode.timestamp
 def read_odd_values() -> None:
     """From now on pamqp reads every time, short string and header's name, in this process."""
     decode.TABLE_MAPPING[b"T"] = _timestamp
-    decode.TABLE_MAPPING[b"F"] = _table
     decode.METHODS["timestamp"] = _timestamp
     decode.METHODS["table"] = _table
     decode.METHODS["shortstr"] = _short
@@ -53,27 +56,55 @@ def _short(value: bytes) -> tuple[int, str]:
     return end, _text(value[1:end], LONGEST_SHORT)
 
 
-def _table(value: bytes) -> tuple[int, dict[str, Any]]:
-    """Names and values.
+def _table(value: bytes, most: int = MOST_NESTED) -> tuple[int, dict[str, Any]]:
+    """Names and values. Tables and arrays within it are read ``most`` levels deep.
 
     Raises:
         ValueError: the table has fewer octets than it says.
     """
     try:
-        end = _LENGTH.unpack_from(value)[0] + _LENGTH.size
-        if end > len(value):
-            raise ValueError(f"a table of {end} octets has {len(value)}")
+        end = _end(value)
         at, found = _LENGTH.size, {}
         while at < end:
             name_at, at = at + 1, at + 1 + value[at]
             if at > end:
                 raise ValueError(f"a name ends at octet {at} of a table of {end}")
             name = _text(value[name_at:at], LONGEST_NAME)
-            used, found[name] = decode.embedded_value(value[at:])
+            used, found[name] = _value(value[at:], most)
             at += used
     except (struct.error, TypeError) as error:
         raise ValueError(f"a table cannot be read: {error}") from error
     return end, found
+
+
+def _array(value: bytes, most: int) -> tuple[int, list[Any]]:
+    end = _end(value)
+    at, found = _LENGTH.size, []
+    while at < end:
+        used, item = _value(value[at:], most)
+        at += used
+        found.append(item)
+    return end, found
+
+
+def _value(value: bytes, most: int) -> tuple[int, Any]:
+    """A value behind the octet that tells its kind, and how many octets both have."""
+    kind = value[:1]
+    if kind not in _NESTED:
+        return decode.embedded_value(value)
+    if not most:
+        end = _end(value[1:])
+        return end + 1, bytes(value[1 + _LENGTH.size : 1 + end])
+    used, found = (_table if kind == b"F" else _array)(value[1:], most - 1)
+    return used + 1, found
+
+
+def _end(value: bytes) -> int:
+    """How many octets a table or an array has, with those of its length."""
+    end: int = _LENGTH.unpack_from(value)[0] + _LENGTH.size
+    if end > len(value):
+        raise ValueError(f"a table or an array of {end} octets has {len(value)}")
+    return end
 
 
 def _text(octets: bytes, most: int) -> str:
