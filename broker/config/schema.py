@@ -86,6 +86,7 @@ class AmqpConfig:
     """[amqp]: where clients connect and what is proposed to them; heartbeat 0 is none. With `tls` the port speaks TLS only.
 
     `on_backup`: a client that reaches a broker which does not lead is carried to the primary, or refused (320).
+    `mandatory_in_tx`: when an unroutable mandatory message of a transaction comes back.
     """
 
     host: _Host = "127.0.0.1"
@@ -95,6 +96,9 @@ class AmqpConfig:
     channel_max: Annotated[int, Number(1, 65_535)] = 2_047
     handshake_timeout_s: Annotated[float, seconds(0.1)] = 10.0
     on_backup: Annotated[Literal["carry", "refuse"], Text("'carry' or 'refuse'", "carry|refuse")] = "carry"
+    mandatory_in_tx: Annotated[Literal["publish", "commit"], Text("'publish' or 'commit'", "publish|commit")] = (
+        "publish"
+    )
     carry: Annotated[CarryConfig, Table(CarryConfig)] = CarryConfig()
     tls: Annotated[TlsConfig | None, Table(TlsConfig)] = None
 

@@ -89,6 +89,8 @@ _SERVER_PROPERTIES = {
 }
 REDIRECT = "understudy.redirect"
 """Capability of a client that wants to be told who leads (320), and not to be carried there."""
+MANDATORY_AT_COMMIT = "understudy.mandatory_at_commit"
+"""Capability of the broker: a mandatory message of a transaction comes back at the commit."""
 EARLY_BYTES = 64 << 10
 """Of messages that are not whole, before connection.open-ok: of strangers no more is kept."""
 WITH_ARGUMENTS = frozenset({EXCHANGE_DECLARE, QUEUE_DECLARE, QUEUE_BIND, BASIC_CONSUME})
@@ -98,10 +100,11 @@ MESSAGES_AT_ONCE = 2
 
 
 @functools.lru_cache(8)
-def _start_frame(cluster: str, founding: str) -> bytes:
+def _start_frame(cluster: str, founding: str, mandatory_at_commit: bool) -> bytes:
     """The first frame of each connection: encoded once."""
     told = {"cluster_name": cluster, "understudy_founding": founding}
     properties = {**_SERVER_PROPERTIES, **{key: value for key, value in told.items() if value}}
+    properties["capabilities"] = {**CAPABILITIES, MANDATORY_AT_COMMIT: mandatory_at_commit}
     return encode_method(0, CONNECTION_START, 0, 9, properties, b"PLAIN AMQPLAIN", b"en_US")
 
 
@@ -448,7 +451,7 @@ class Connection:
 
     def _start(self) -> None:
         broker = self.broker
-        self.write(_start_frame(broker.cluster, broker.founding))
+        self.write(_start_frame(broker.cluster, broker.founding, broker.limits.mandatory_at_commit))
         self.phase = Phase.START
 
     def _log_in(self, mechanism: str, response: bytes) -> None:

@@ -34,6 +34,7 @@ class Limits:
         channel_max, frame_max, heartbeat_s: what is offered in connection.tune.
         hold_commits: commits wait until the driver ends a turn with ``flush`` (``group.min_wait_ms``), for others to join them.
         group_count: or until so many have come; 0: no number ends the wait.
+        mandatory_at_commit: an unroutable mandatory message of a transaction comes back at the commit, not at the publish.
         tx_idle_timeout_ms: a transaction without an operation for that long is rolled back (406).
         dtx_timeout_ms: a branch that is not prepared so long after it was started is rolled back; its client may say otherwise.
         consumer_timeout_ms: a consumer that holds a message so long is cancelled (`consumer_timeouts`), unless it or its queue has
@@ -56,6 +57,7 @@ class Limits:
     connections: int = 10_000
     hold_commits: bool = False
     group_count: int = 0
+    mandatory_at_commit: bool = False
     channel_max: int = 2047
     frame_max: int = 131072
     heartbeat_s: int = 60

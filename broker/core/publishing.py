@@ -329,27 +329,35 @@ class Publishing:
         return queues, without_bcc(properties)
 
     def returned(self, message: Message, queues: list[Queue], mandatory: bool, immediate: bool) -> list[Queue]:
-        """Judge mandatory and immediate now, inside a transaction too (P-34 to P-36). Returns the queues that remain."""
-        code, text = 0, ""
+        """Judge mandatory and immediate now, inside a transaction too (P-34 to P-36). Returns the queues that remain.
+
+        With ``mandatory_at_commit`` the channel's transaction keeps an unroutable message until it is committed, as in RabbitMQ.
+        """
         if not queues:
             self._broker.counters["unroutable"] += 1
-            if mandatory:
-                code, text = NO_ROUTE, "NO_ROUTE"
-        if immediate and not code:
+        if not queues and mandatory:
+            transacting = self._channel.transacting
+            if self._broker.limits.mandatory_at_commit and transacting.active and self.demarcation is transacting:
+                transacting.keep_unroutable(message)
+            else:
+                self.give_back(message)
+        elif immediate:
             queues = [q for q in queues if q.has_taker()]
             if not queues:
-                code, text = NO_CONSUMERS, "NO_CONSUMERS"
-        if code:
-            channel, properties, body = self._channel.number, message.properties, message.content()
-            frame_max = self._connection.frame_max
-            large = message.size >= LARGE_BYTES
-            shown = b"" if large else body
-            names = (message.exchange, message.routing_key)
-            frames = return_frames(channel, code, text, *names, properties, shown, frame_max)
-            self._connection.write(with_large_body(frames, channel, properties, body, frame_max) if large else frames)
+                self.give_back(message, NO_CONSUMERS, "NO_CONSUMERS")
         if self.confirming and not queues:
             self._broker.provable()  # that it goes nowhere; what is enqueued has a record of its own
         return queues
+
+    def give_back(self, message: Message, code: int = NO_ROUTE, text: str = "NO_ROUTE") -> None:
+        """Send ``message`` back to its publisher: basic.return."""
+        channel, properties, body = self._channel.number, message.properties, message.content()
+        frame_max = self._connection.frame_max
+        large = message.size >= LARGE_BYTES
+        shown = b"" if large else body
+        names = (message.exchange, message.routing_key)
+        frames = return_frames(channel, code, text, *names, properties, shown, frame_max)
+        self._connection.write(with_large_body(frames, channel, properties, body, frame_max) if large else frames)
 
     @staticmethod
     def _expiration(properties: bytes) -> int:

@@ -52,9 +52,21 @@ class Session:
         name_known: whoever asks for its name finds it pending, since it has that name.
         name_barred: somebody may have asked before that.
         failed: tags of the deliveries in ``requeued`` whose processing has failed.
+        unroutable: mandatory messages that come back at the commit; ``unroutable_bytes`` of them are held.
     """
 
-    __slots__ = ("failed", "name_barred", "name_known", "opened_at", "requeued", "settled", "tx", "unrecorded")
+    __slots__ = (
+        "failed",
+        "name_barred",
+        "name_known",
+        "opened_at",
+        "requeued",
+        "settled",
+        "tx",
+        "unrecorded",
+        "unroutable",
+        "unroutable_bytes",
+    )
 
     def __init__(self, tx: TxBuffer, opened_at: int) -> None:
         self.tx = tx
@@ -64,6 +76,8 @@ class Session:
         self.requeued: list[Delivery] = []
         self.failed: set[int] = set()
         self.unrecorded: list[tuple[Queue, Any]] = []
+        self.unroutable: list[Message] = []
+        self.unroutable_bytes = 0
 
 
 class Transacting:
@@ -128,6 +142,25 @@ class Transacting:
         (publish or self._broker.transactions.publish)(tx, queues, message, expiration_ms)
         if tx.name and not tx.first_offset:  # it was a duplicate: the log does not have the name
             session.name_known = False
+
+    def keep_unroutable(self, message: Message) -> None:
+        """Send a mandatory message back when the transaction is committed, and never if it is rolled back.
+
+        Such messages are in memory alone: the transaction may have one of any size, or `Limits.tx_memory_bytes` of them.
+
+        Raises:
+            ResourceErrorSoft: this message is too much.
+        """
+        session = self._open()
+        session.unroutable_bytes += message.held_bytes
+        limit = self._broker.limits.tx_memory_bytes
+        if session.unroutable and session.unroutable_bytes > limit:
+            self._broker.refused[TX_SIZE] += 1
+            raise ResourceErrorSoft(
+                f"transaction {tx_id_text(session.tx.tx_id)} holds {session.unroutable_bytes} bytes of mandatory messages "
+                f"that no queue takes, the limit is {limit}"
+            )
+        session.unroutable.append(message)
 
     def _take_name(self, session: Session, properties: bytes, queues: list[Queue]) -> None:
         tx = session.tx
@@ -265,6 +298,8 @@ class Transacting:
         self._committed(session)
         if not channel.ended and not channel.closing:
             channel.awaiting = 0
+            for message in session.unroutable:
+                channel.publishing.give_back(message)
             channel.send(TX_COMMIT_OK)
             self._tell_outcome("tx.commit-ok", Outcome.COMMITTED, session.tx)
             channel.resume()

@@ -91,6 +91,7 @@ def limits_of(config: Config) -> Limits:
         frame_max=config.amqp.frame_max,
         heartbeat_s=config.amqp.heartbeat_s,
         handshake_timeout_ms=milliseconds(config.amqp.handshake_timeout_s),
+        mandatory_at_commit=config.amqp.mandatory_in_tx == "commit",
         tx_idle_timeout_ms=milliseconds(config.tx.idle_timeout_s),
         dtx_timeout_ms=milliseconds(config.dtx.timeout_s),
         consumer_timeout_ms=milliseconds(config.limits.consumer_timeout_s),

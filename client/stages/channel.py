@@ -108,7 +108,9 @@ class TxChannel:
         if name and envelopes:
             first = attrs.evolve(envelopes[0], headers=envelopes[0].headers | {TRANSACTION: name})
             envelopes = (first, *envelopes[1:])
-        if surely and not self._connection.is_ours(self._channel):  # it returns messages after the commit: too late
+        if surely and not self._connection.returns_early(
+            self._channel
+        ):  # it returns messages after the commit: too late
             for each in envelopes:
                 self._connection.forget_queue(each.queue)
         for each in envelopes:
@@ -146,7 +148,7 @@ class TxChannel:
         Raises:
             GoesNowhereError: the queue of a message is not there; nothing was done.
         """
-        if not self._connection.is_ours(self._channel):  # it returns what goes nowhere after the commit: too late
+        if not self._connection.returns_early(self._channel):  # it returns what goes nowhere after the commit: too late
             self._refuse({each.queue for each in envelopes if not await self._connection.has_queue(each.queue)})
         with self._watching(envelopes):
             async with errors_as_ours():
@@ -240,7 +242,7 @@ class TxChannel:
         self, envelopes: Sequence[Envelope], tag: int | None, before_commit: Callable[[], None], *, surely: bool
     ) -> None:
         await self._fill(envelopes, tag)
-        while surely and self._connection.is_ours(self._channel):
+        while surely and self._connection.returns_early(self._channel):
             await self.probe()  # what goes nowhere has come back by then
             if not self._returned:
                 break

@@ -43,6 +43,8 @@ HEARTBEAT_S: Final = 10
 DELAY_EXCHANGE: Final = ".delay"
 """The exchange by which delayed messages come to a queue is called as the queue, with this behind it."""
 PRODUCT: Final = "Understudy"
+MANDATORY_AT_COMMIT: Final = "understudy.mandatory_at_commit"
+"""Capability of a broker that returns mandatory messages of a transaction at its commit."""
 AT_ONCE: Final = 50
 COUNTS: Final[dict[str, Any]] = {"x-delivery-limit": -1}
 
@@ -252,6 +254,12 @@ class Connection:
     def is_ours(self, channel: AbstractChannel) -> bool:
         """True if the broker at the other end is Understudy: it answers prechecks, and delays messages."""
         return channel.connection.server_properties.get("product") == PRODUCT
+
+    def returns_early(self, channel: AbstractChannel) -> bool:
+        """True if the broker returns what goes nowhere at the publish, and not after a commit."""
+        capabilities = channel.connection.server_properties.get("capabilities")
+        late = isinstance(capabilities, dict) and capabilities.get(MANDATORY_AT_COMMIT, False)
+        return self.is_ours(channel) and not late
 
     def forget_queue(self, queue: str) -> None:
         """The queue may be gone: `ensure` asks again."""

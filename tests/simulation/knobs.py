@@ -111,6 +111,8 @@ BANK = "bank"
 MOST_BROKERS = 5
 
 
+MANDATORY_AT_COMMIT_SHARE = 0.3
+"""Of the seeds: mandatory messages of transactions come back at the commit."""
 SMALL_SEGMENTS_SHARE = 0.1
 """Of the seeds: a journal of many small segments, the oldest of which are dropped all the time."""
 
@@ -322,6 +324,7 @@ class Knobs:
                 outcome_limit=rng.choice((300, 1_000_000)),
                 auto_delete_grace_ms=3_000,
                 moved_bodies=_moved_bodies(seed),
+                mandatory_at_commit=Random(f"mandatory {seed}").random() < MANDATORY_AT_COMMIT_SHARE,
                 **_parts(seed),
             ),
         )

@@ -21,7 +21,7 @@ def test_they_break_no_promise_and_leave_nothing_behind(seed: int) -> None:
         workloads=knobs.workloads | {"wild"},
         shared_turns=(seed % 3) / 4,
         # A name whose outcome is forgotten is free again, which the reference does not follow: nobody else uses one twice.
-        limits=attrs.evolve(knobs.limits, outcome_limit=1_000_000),
+        limits=attrs.evolve(knobs.limits, outcome_limit=1_000_000, mandatory_at_commit=seed % 2 == 0),
     )
     cluster = SimCluster(seed, knobs=knobs)
     happened, run = cluster.world.happened, cluster.run_state

@@ -29,6 +29,7 @@ frame_max = "64KiB"
 channel_max = 100
 handshake_timeout_s = "500ms"
 on_backup = "refuse"
+mandatory_in_tx = "commit"
 carry = {{ connections = 5, wait_s = "2s" }}
 tls = {{ cert = "b2.pem", key = "/etc/b2.key" }}
 
@@ -243,6 +244,7 @@ def test_a_file_with_every_key() -> None:
         channel_max=100,
         handshake_timeout_s=0.5,
         on_backup="refuse",
+        mandatory_in_tx="commit",
         carry=module.CarryConfig(connections=5, wait_s=2.0),
         tls=module.TlsConfig(cert=Path("/etc/understudy/b2.pem"), key=Path("/etc/b2.key")),
     )
