@@ -53,7 +53,7 @@ def program(name: str) -> str:
 
 
 def metrics(port: int, path: str = "/metrics") -> str:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

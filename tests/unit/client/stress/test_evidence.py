@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import Any
 
+import attrs
 import pytest
 
 from understudy.client.demo.broker_group import BrokerView
 from understudy.client.stress import evidence
 from understudy.client.stress.evidence import Evidence
+from understudy.client.stress.workloads import WORKLOADS
 from understudy.client.verdicts import BrokerContent, Message
 
 QUEUES = ["q"]
@@ -46,14 +48,17 @@ class FakeWatch:
         return {"clients": {"sockets": self._sockets}}
 
 
-def gathered(monkeypatch: pytest.MonkeyPatch, readings: Iterator[Evidence], watch: FakeWatch) -> tuple[Evidence, int]:
-    """What is returned, and after how many readings of half a second, STILL_S being 5 s and SETTLE_S 30 s."""
+def gathered(
+    monkeypatch: pytest.MonkeyPatch, readings: Iterator[Evidence], watch: FakeWatch, reading_s: float = 0.0
+) -> tuple[Evidence, int]:
+    """What is returned, and after how many readings, half a second apart, STILL_S being 5 s and SETTLE_S 30 s."""
     clock = [0.0]
     count = 0
 
     async def gather_once(*_: object) -> Evidence:
         nonlocal count
         count += 1
+        clock[0] += reading_s
         return next(readings)
 
     async def sleep(pause_s: float) -> None:
@@ -88,3 +93,38 @@ def test_what_changes_or_cannot_be_read_is_not_at_rest(monkeypatch: pytest.Monke
     turns = chain.from_iterable(repeat((DIFFERENT, read(2, 1, 2))))
     assert gathered(monkeypatch, turns, FakeWatch())[1] == 62
     assert gathered(monkeypatch, repeat(UNREAD), FakeWatch())[1] == 62
+
+
+def test_readings_that_take_long_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a reader holds does not expire meanwhile: it is where it belongs at the next reading."""
+    assert gathered(monkeypatch, iter([DIFFERENT, read(2, 1, 2), SAME]), FakeWatch(), reading_s=40.0) == (SAME, 3)
+    assert gathered(monkeypatch, repeat(UNREAD), FakeWatch(), reading_s=40.0)[1] == 3
+
+
+class PassingConnection:
+    """A queue whose messages leave it one by one, whenever their number is asked for."""
+
+    def __init__(self, messages: int) -> None:
+        self.messages = messages
+
+    def declare(self, queue: str, arguments: object) -> int:
+        assert (queue, arguments) == ("q", {"x-message-ttl": 200})
+        self.messages = max(self.messages - 1, 0)
+        return self.messages
+
+
+@pytest.mark.parametrize(("messages", "left"), [(3, 0), (1000, 700)])
+def test_messages_that_are_due_elsewhere_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch, messages: int, left: int
+) -> None:
+    clock = [0.0]
+
+    def sleep(pause_s: float) -> None:
+        clock[0] += pause_s
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "sleep", sleep)
+    workload = attrs.evolve(WORKLOADS["bank"], queues=QUEUES, passing=QUEUES, arguments={"q": {"x-message-ttl": 200}})
+    connection = PassingConnection(messages)
+    evidence._await_passing(connection, workload)  # type: ignore[arg-type]
+    assert connection.messages == pytest.approx(left, abs=3)
