@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
-import functools
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
+from understudy.in_thread import ended, in_thread
 from understudy.xa.active import JoinedTransaction, Transaction, Work
 from understudy.xa.core.errors import NotOwnerError, ProtocolError
 from understudy.xa.core.profile import Profile
@@ -113,7 +112,7 @@ class AsyncWork(Generic[_W]):
     async def abandon(self, reason: str) -> None:
         """Roll back what is not decided, whoever has it: its block is left. A cancellation of this task does not stop that."""
         if not self.over:
-            await _ended(asyncio.ensure_future(self._called(self._transaction.abandon, reason)))
+            await ended(asyncio.ensure_future(self._called(self._transaction.abandon, reason)))
 
     async def suspend(self) -> None:
         """Let go of the task; it may begin another transaction. A suspended one does not count for `MAX_ACTIVE`."""
@@ -337,23 +336,3 @@ class AsyncTransactionManager:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-async def in_thread(threads: Executor, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Call in a thread, and wait for its end even if the task is cancelled: the thread cannot be stopped."""
-    run = functools.partial(contextvars.copy_context().run, call, *args, **kwargs)
-    running = asyncio.get_running_loop().run_in_executor(threads, run)
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await _ended(running)
-        raise
-
-
-async def _ended(running: asyncio.Future[Any]) -> None:
-    """Wait for the end, even if this task is cancelled meanwhile. What it raises is looked at, and not told."""
-    while not running.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait([running])
-    if not running.cancelled():
-        running.exception()

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from understudy.client.stages.databases.port import DatabaseSession
+from understudy.client.stages.databases.port import RelaySession
 from understudy.client.stages.points import AtPoint, Point
 
 PAUSE_S: Final = 0.2
@@ -23,7 +23,7 @@ _log = logging.getLogger("understudy.stages")
 class Marker:
     """One of a worker; `run` is its task."""
 
-    def __init__(self, session: DatabaseSession, writer: asyncio.Lock | None, at_point: AtPoint) -> None:
+    def __init__(self, session: RelaySession, writer: asyncio.Lock | None, at_point: AtPoint) -> None:
         self._session = session
         self._writer = writer
         self._at_point = at_point

@@ -22,7 +22,7 @@ from understudy.client.stages.clock import now_ms
 from understudy.client.stages.connection import Connection, LostError
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.core.retention import INBOX_RETENTION
-from understudy.client.stages.databases.port import DatabaseSession
+from understudy.client.stages.databases.port import RelaySession
 from understudy.client.stages.points import AtPoint, Point
 
 EVERY_S: Final = 1.0
@@ -49,7 +49,7 @@ class Relay:
     def __init__(
         self,
         connection: Connection,
-        session: DatabaseSession,
+        session: RelaySession,
         writer: asyncio.Lock | None,
         at_point: AtPoint,
         *,

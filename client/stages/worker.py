@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from understudy.client.stages.application import Stages
 from understudy.client.stages.channel import TxChannel
 from understudy.client.stages.connection import Connection, LostError, Pause
-from understudy.client.stages.databases.port import Database, DatabaseSession, in_thread
+from understudy.client.stages.databases.port import Database, DatabaseSession, RelaySession, in_thread
 from understudy.client.stages.errors import ConfigurationError
 from understudy.client.stages.marker import Marker
 from understudy.client.stages.points import AtPoint, pass_by
@@ -68,7 +68,7 @@ class Worker:
         self._chosen = [each for name, each in stages.stages.items() if not only or name in only]
         self.watch = Watch([each.name for each in self._chosen], tracing_if_installed())
         self._slots: list[Slot] = []
-        self._sessions: list[DatabaseSession] = []
+        self._sessions: list[DatabaseSession | RelaySession] = []
         self._connections: list[Connection] = []
         self._joint: JointTransactions | None = None
         self._task: asyncio.Task[None] | None = None
@@ -149,9 +149,9 @@ class Worker:
     async def _run_with(self, database: Database, connection: Connection) -> None:
         """Slots, and beside them what keeps the outbox empty."""
         writer = asyncio.Lock() if database.one_writer else None
-        marker = Marker(self._session(database, blocking=False), writer, self._at_point)
+        marker = Marker(self._relay_session(database), writer, self._at_point)
         relay = Relay(
-            connection, self._session(database, blocking=False), writer, self._at_point,
+            connection, self._relay_session(database), writer, self._at_point,
             grace_s=self._relay_grace_s, lease_s=self._relay_lease_s, retention=self._stages.inbox_retention,
         )  # fmt: skip
         if any(each.xa for each in self._chosen):
@@ -214,6 +214,11 @@ class Worker:
 
     def _session(self, database: Database, *, blocking: bool, kind: Any = None) -> DatabaseSession:
         session = database.session(blocking=blocking, kind=kind)
+        self._sessions.append(session)
+        return session
+
+    def _relay_session(self, database: Database) -> RelaySession:
+        session = database.relay_session()
         self._sessions.append(session)
         return session
 

@@ -24,7 +24,8 @@ from understudy.client.stages import ConfigurationError, DemarcationError, NotCo
 from understudy.client.stages.core.envelope import Delivery, Envelope
 from understudy.client.stages.core.sends import Origin, Sends
 from understudy.client.stages.databases import lines
-from understudy.client.stages.databases.port import DatabaseSession
+from understudy.client.stages.databases.port import DatabaseSession, RelaySession
+from understudy.client.stages.databases.psycopg_database import AsyncPostgresqlSession
 from understudy.client.stages.points import Point
 from understudy.client.stages.worker import Worker
 from understudy.xa.postgresql_server import PostgresServer
@@ -203,6 +204,12 @@ def test_a_line_parks_messages_of_its_key_and_lets_them_go_in_their_order(
     assert (second.id, last) == ("m2", None)
 
 
+def relay_of(session: Any) -> RelaySession:
+    """A session is that of a relay, too."""
+    assert isinstance(session, AsyncPostgresqlSession)
+    return session
+
+
 @pytest.mark.parametrize("blocking", [True, False])
 def test_a_row_of_the_outbox_is_leased_to_one_relay_until_the_lease_ends(
     server: PostgresServer, blocking: bool
@@ -211,7 +218,8 @@ def test_a_row_of_the_outbox_is_leased_to_one_relay_until_the_lease_ends(
         sends = Sends(origin=Origin(id=f"i{blocking}", scope="lease"))
         for _ in range(3):
             sends.send(Target(), None, after=1)
-        async with sessions(server, 2, blocking=blocking) as (one, two):
+        async with sessions(server, 1, blocking=blocking) as (one,), sessions(server, 2, blocking=False) as relays:
+            first, second = map(relay_of, relays)
             await one.begin()
             for again in (sends.envelopes, sends.envelopes[:1], sends.envelopes[:1] * 2):
                 await one.store("lease", f"i{blocking}", again, 1_000)  # an id is there once
@@ -229,22 +237,22 @@ def test_a_row_of_the_outbox_is_leased_to_one_relay_until_the_lease_ends(
             await one.begin()
             await one.store("lease", f"j{blocking}", other.envelopes, 1_000)
             await one.commit()
-            taken = await one.lease("t1", now_ms=1_500, until_ms=3_000, stored_before_ms=1_400, most=2)
+            taken = await first.lease("t1", now_ms=1_500, until_ms=3_000, stored_before_ms=1_400, most=2)
             assert [each.id for each in taken] == [each.id for each in sends.envelopes[:2]]
             assert [each.after_ms for each in taken] == [500, 500]
             # The third row waits for the first two: the messages of one message stay in their order.
-            rest = await two.lease("t2", now_ms=1_500, until_ms=3_000, stored_before_ms=1_400, most=9)
+            rest = await second.lease("t2", now_ms=1_500, until_ms=3_000, stored_before_ms=1_400, most=9)
             assert [each.id for each in rest] == [other.envelopes[0].id]
-            again = await two.lease("t3", now_ms=3_001, until_ms=5_000, stored_before_ms=1_400, most=9)
+            again = await second.lease("t3", now_ms=3_001, until_ms=5_000, stored_before_ms=1_400, most=9)
             assert [each.id for each in again] == [each.id for each in (*sends.envelopes, *other.envelopes)]
-            await two.mark([each.id for each in again])
-            assert await one.lease("t4", now_ms=9_000, until_ms=9_001, stored_before_ms=9_000, most=9) == []
+            await one.mark([each.id for each in again])
+            assert await first.lease("t4", now_ms=9_000, until_ms=9_001, stored_before_ms=9_000, most=9) == []
 
     asyncio.run(lease())
 
 
 def test_five_relays_take_each_row_once_and_those_of_a_message_in_their_order(server: PostgresServer) -> None:
-    async def relay(session: DatabaseSession, number: int, taken: list[str]) -> None:
+    async def relay(session: RelaySession, number: int, taken: list[str]) -> None:
         for round_ in range(200):
             leased = await session.lease(
                 f"r{number}.{round_}", now_ms=2_000, until_ms=9_000, stored_before_ms=1_500, most=3
@@ -267,7 +275,7 @@ def test_five_relays_take_each_row_once_and_those_of_a_message_in_their_order(se
             taken: list[str] = []
             async with asyncio.TaskGroup() as tasks:
                 for number, each in enumerate(relays):
-                    tasks.create_task(relay(each, number, taken))
+                    tasks.create_task(relay(relay_of(each), number, taken))
         assert len(taken) == len(set(taken)) == 80
         for sends in origins:
             own = [each.id for each in sends.envelopes]
@@ -336,16 +344,16 @@ def test_a_stage_that_goes_on_after_an_error_of_the_database_is_not_committed(
     asyncio.run(swallow())
 
 
-@pytest.mark.parametrize("blocking", [True, False])
-def test_an_inbox_forgets_what_is_old_a_slice_at_a_time(server: PostgresServer, blocking: bool) -> None:
+def test_an_inbox_forgets_what_is_old_a_slice_at_a_time(server: PostgresServer) -> None:
     async def forget() -> None:
-        async with sessions(server, 1, blocking=blocking) as (session,):
+        async with sessions(server, 1, blocking=False) as (session,):
+            relay = relay_of(session)
             await session.begin()
             for number in range(5):
                 assert await session.claim("forget", f"m{number}", number - 10)
             await session.commit()
-            assert [await session.prune(-7, 2) for _ in range(3)] == [2, 1, 0]
-            assert await session.prune(0, 9) == 2
+            assert [await relay.prune(-7, 2) for _ in range(3)] == [2, 1, 0]
+            assert await relay.prune(0, 9) == 2
 
     asyncio.run(forget())
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
 from tests.integration import stages_shop
@@ -239,7 +239,17 @@ def test_an_initiation_over_both_commits_both_or_none(place: Place, waits: bool,
     assert place.rows("SELECT * FROM understudy_outbox") == []
 
 
-def test_an_initiation_over_both_that_the_database_refuses_has_committed_nothing(place: Place) -> None:
+def counted(made: list[Any], make: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **named: Any) -> Any:
+        made.append(make(*args, **named))
+        return made[-1]
+
+    return call
+
+
+def test_an_initiation_over_both_that_the_database_refuses_has_committed_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stages = joint(place, "refused")
 
     def begin() -> None:
@@ -247,8 +257,12 @@ def test_an_initiation_over_both_that_the_database_refuses_has_committed_nothing
             tx.db.execute(text("INSERT INTO keyed VALUES (1), (1)"))
             stages.stages["refused"].send(Order(1))
 
-    with pytest.raises(NotCommittedError, match="database and broker did not commit"):
-        begin()
+    engines: list[Any] = []
+    monkeypatch.setattr("understudy.xa.with_sqlalchemy.create_engine", counted(engines, create_engine))
+    for _ in range(2):
+        with pytest.raises(NotCommittedError, match="database and broker did not commit"):
+            begin()
+    assert len(engines) == 1  # the second initiation uses that of the first
     stages.close_blocking()
     assert (place.rows("SELECT * FROM keyed"), asyncio.run(place.waiting("refused"))) == ([], 0)
 

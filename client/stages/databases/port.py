@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import contextvars
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol
 
 from understudy.client.stages.core.envelope import Envelope
+from understudy.in_thread import in_thread as in_thread_of
 
 INBOX: Final = "understudy_inbox"
 OUTBOX: Final = "understudy_outbox"
 LINES: Final = "understudy_lines"
 PARKED: Final = "understudy_parked"
+
+in_thread: Final[Callable[..., Coroutine[Any, Any, Any]]] = functools.partial(in_thread_of, None)
+"""A blocking call in a thread of the event loop."""
 
 _PARAMETERS: Final = {
     ("aiosqlite.core", "Connection"),
@@ -77,14 +78,6 @@ class BlockingSession(Protocol):
         """Take out of the outbox, in a transaction of its own."""
         ...
 
-    def lease(self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int) -> list[Envelope]:
-        """Take what was stored before a time and is leased to no other relay, in a transaction of its own."""
-        ...
-
-    def prune(self, before_ms: int, most: int) -> int:
-        """Forget what the inbox took before a time, oldest first, in a transaction of its own; how many rows."""
-        ...
-
     def commit_is_unknown(self) -> bool:
         """True if a `commit` that raised may have committed."""
         ...
@@ -116,13 +109,29 @@ class DatabaseSession(Protocol):
     async def unsent(self, stage: str, message_id: str) -> list[Envelope]: ...
     async def run(self, sql: str, values: Sequence[Any]) -> list[Any]: ...
     async def mark(self, ids: Sequence[str]) -> None: ...
-    async def lease(
-        self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int
-    ) -> list[Envelope]: ...
-    async def prune(self, before_ms: int, most: int) -> int: ...
     def commit_is_unknown(self) -> bool: ...
     def ended_by_stage(self, *, failed: bool = False) -> str: ...
     def argument(self) -> object: ...
+    async def close(self) -> None: ...
+
+
+class RelaySession(Protocol):
+    """A session for marker and relay, which call no function. Each call is a transaction of its own."""
+
+    async def mark(self, ids: Sequence[str]) -> None:
+        """Take out of the outbox."""
+        ...
+
+    async def lease(
+        self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int
+    ) -> list[Envelope]:
+        """Take what was stored before a time and is leased to no other relay."""
+        ...
+
+    async def prune(self, before_ms: int, most: int) -> int:
+        """Forget what the inbox took before a time, oldest first; how many rows."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -161,18 +170,6 @@ class ThreadedSession:
 
     async def mark(self, ids: Sequence[str]) -> None:
         await in_thread(self._blocking.mark, ids)
-
-    async def lease(
-        self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int
-    ) -> list[Envelope]:
-        leased: list[Envelope] = await in_thread(
-            self._blocking.lease, token, now_ms=now_ms, until_ms=until_ms, stored_before_ms=stored_before_ms, most=most
-        )
-        return leased
-
-    async def prune(self, before_ms: int, most: int) -> int:
-        gone: int = await in_thread(self._blocking.prune, before_ms, most)
-        return gone
 
     def commit_is_unknown(self) -> bool:
         return self._blocking.commit_is_unknown()
@@ -213,6 +210,10 @@ class Database(Protocol):
         """
         ...
 
+    def relay_session(self) -> RelaySession:
+        """A session for marker and relay; it opens its connection when it is used."""
+        ...
+
     def blocking_session(self, kind: Any = None) -> BlockingSession:
         """A session that is called without an event loop; ``kind`` is one of the `parameters` of a ``def``."""
         ...
@@ -232,19 +233,3 @@ class Database(Protocol):
             ConfigurationError: the database cannot be used.
         """
         ...
-
-
-async def in_thread(function: Any, *arguments: Any, **named: Any) -> Any:
-    """A blocking call in a thread. A cancellation waits for its end: a session is never used by two threads."""
-    # Not by asyncio.to_thread, which would need a task: the end of a loop cancels tasks, and their threads go on.
-    run = functools.partial(contextvars.copy_context().run, function, *arguments, **named)
-    future = asyncio.get_running_loop().run_in_executor(None, run)
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        while not future.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([future])
-        if not future.cancelled():
-            future.exception()  # looked at: asyncio would write it into the log else
-        raise

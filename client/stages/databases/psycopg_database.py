@@ -16,6 +16,7 @@ from understudy.client.stages.databases.port import (
     PARKED,
     BlockingSession,
     DatabaseSession,
+    RelaySession,
     ThreadedSession,
     imported,
 )
@@ -143,6 +144,9 @@ class Postgresql:
             from understudy.client.stages.databases import sqlalchemy_sessions as orm  # noqa: PLC0415  # an extra
         return orm.AsyncOrmSession(AsyncPostgresqlSession(self.conninfo), "postgresql+psycopg://")
 
+    def relay_session(self) -> RelaySession:
+        return AsyncPostgresqlSession(self.conninfo)
+
     def blocking_session(self, kind: Any = None) -> BlockingSession:
         if kind in {None, psycopg.Connection}:
             return PostgresqlSession(self.conninfo)
@@ -233,31 +237,18 @@ class PostgresqlSession(_Session[StageConnection]):
         return cursor.fetchall() if cursor.description else []
 
     def mark(self, ids: Sequence[str]) -> None:
-        self._alone(_MARK, [list(ids)])
-
-    def lease(self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int) -> list[Envelope]:
-        cursor = self._alone(_LEASE, [token, until_ms, stored_before_ms, now_ms, now_ms, most], lock=_LEASE_LOCK)
-        return [envelope_of(row[1:], now_ms) for row in sorted(cursor.fetchall())]
-
-    def prune(self, before_ms: int, most: int) -> int:
-        return int(self._alone(_PRUNE, [before_ms, most]).rowcount)
+        self.begin()
+        try:
+            self._connection.run(_MARK, [list(ids)])
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
 
     def close(self) -> None:
         if self._opened is not None:
             self._opened.close()
             self._opened = None
-
-    def _alone(self, sql: str, values: list[Any], lock: int | None = None) -> psycopg.Cursor[Any]:
-        self.begin()
-        try:
-            if lock is not None:
-                self._connection.run(_LEASES, (lock,))
-            cursor = self._connection.run(sql, values)
-            self.commit()
-        except BaseException:
-            self.rollback()
-            raise
-        return cursor
 
 
 class AsyncPostgresqlSession(_Session[AsyncStageConnection]):

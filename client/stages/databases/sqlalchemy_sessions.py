@@ -131,12 +131,6 @@ class OrmSession:
     def mark(self, ids: Sequence[str]) -> None:
         self._below.mark(ids)
 
-    def lease(self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int) -> list[Envelope]:
-        return self._below.lease(token, now_ms=now_ms, until_ms=until_ms, stored_before_ms=stored_before_ms, most=most)
-
-    def prune(self, before_ms: int, most: int) -> int:
-        return self._below.prune(before_ms, most)
-
     def commit_is_unknown(self) -> bool:
         return self._below.commit_is_unknown()
 
@@ -224,16 +218,6 @@ class AsyncOrmSession:
 
     async def mark(self, ids: Sequence[str]) -> None:
         await self._below.mark(ids)
-
-    async def lease(
-        self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int
-    ) -> list[Envelope]:
-        return await self._below.lease(
-            token, now_ms=now_ms, until_ms=until_ms, stored_before_ms=stored_before_ms, most=most
-        )
-
-    async def prune(self, before_ms: int, most: int) -> int:
-        return await self._below.prune(before_ms, most)
 
     def commit_is_unknown(self) -> bool:
         return self._below.commit_is_unknown()

@@ -17,6 +17,7 @@ from understudy.client.stages.databases.port import (
     PARKED,
     BlockingSession,
     DatabaseSession,
+    RelaySession,
     ThreadedSession,
     imported,
     in_thread,
@@ -168,6 +169,9 @@ class Sqlite:
             from understudy.client.stages.databases import sqlalchemy_sessions as orm  # noqa: PLC0415  # an extra
         return orm.AsyncOrmSession(AiosqliteSession(below), "sqlite+aiosqlite://")
 
+    def relay_session(self) -> RelaySession:
+        return SqliteRelaySession(SqliteSession(self.path, blocking=False))
+
     def blocking_session(self, kind: Any = None) -> BlockingSession:
         below = SqliteSession(self.path, blocking=True)
         if kind in {None, sqlite3.Connection}:
@@ -303,3 +307,23 @@ class SqliteSession:
             self.rollback()
             raise
         return rows
+
+
+class SqliteRelaySession(ThreadedSession):
+    """A session for marker and relay."""
+
+    def __init__(self, below: SqliteSession) -> None:
+        super().__init__(below)
+        self._below = below
+
+    async def lease(
+        self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int
+    ) -> list[Envelope]:
+        leased: list[Envelope] = await in_thread(
+            self._below.lease, token, now_ms=now_ms, until_ms=until_ms, stored_before_ms=stored_before_ms, most=most
+        )
+        return leased
+
+    async def prune(self, before_ms: int, most: int) -> int:
+        gone: int = await in_thread(self._below.prune, before_ms, most)
+        return gone

@@ -55,7 +55,7 @@ async def _work(stages: Stages, at_point: AtPoint) -> None:
 async def _relay(stages: Stages, at_point: AtPoint) -> None:
     database = stages.database
     assert database is not None
-    connection, session = Connection(stages.addresses, "relay"), database.session(blocking=False)
+    connection, session = Connection(stages.addresses, "relay"), database.relay_session()
     relay = Relay(
         connection, session, None, at_point,
         grace_s=RELAY_GRACE_S, lease_s=RELAY_LEASE_S, retention=stages.inbox_retention,

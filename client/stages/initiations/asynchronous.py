@@ -16,6 +16,7 @@ from understudy.client.stages.databases.port import Database, DatabaseSession, i
 from understudy.client.stages.initiations.sender import Sender
 
 if TYPE_CHECKING:  # an extra
+    from understudy.client.stages.joint.session import JointSession
     from understudy.client.stages.joint.transactions import JointTransactions
 
 _log = logging.getLogger("understudy.stages")
@@ -61,11 +62,11 @@ class AsyncInitiator:
         if self._closed and not self._open:
             await self.close()
 
-    def take_joint(self, make: Callable[[], JointTransactions]) -> DatabaseSession:
+    def take_joint(self, make: Callable[[], JointTransactions]) -> JointSession:
         """A session over both; ``make`` makes the transaction manager that all of them share."""
         if self.joint is None:
             self.joint = make()
-        session = self.joint.session(None)
+        session = self.joint.take(None)
         self._open += 1
         return session
 

@@ -239,7 +239,11 @@ class Begin:
     def _done(self) -> Any:
         """The session that goes back to the initiator; None if it has none of its own."""
         session, self._session = self._session, None
-        return None if self._plan.xa else session
+        if not self._plan.xa:
+            return session
+        if session is not None:
+            session.let_go()
+        return None
 
     def _unstash(self, sends: Sends, stash: bytes, message: object, after: timedelta | float | None) -> str:
         origin = Origin.of_stash(stash)

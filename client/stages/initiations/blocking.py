@@ -102,7 +102,7 @@ class BlockingInitiator:
         with self._lock:
             if self._joint is None:
                 self._joint = make()
-            session = BlockingJointSession(self._joint.session(kind))
+            session = BlockingJointSession(self._joint.take(kind))
             self._open += 1
         return session
 

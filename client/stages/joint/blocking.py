@@ -27,6 +27,9 @@ class BlockingJointSession:
     def rollback(self) -> None:
         self._below.rollback_blocking()
 
+    def let_go(self) -> None:
+        self._below.let_go()
+
     def ended_by_stage(self, *, failed: bool = False) -> str:
         return self._below.ended_by_stage(failed=failed)
 

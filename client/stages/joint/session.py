@@ -20,8 +20,8 @@ from understudy.client.stages.databases.tables import ours
 from understudy.client.stages.errors import NotCommittedError, OutcomeUnknownError, StagesError
 from understudy.client.stages.joint.place import BANK, QUEUES
 from understudy.client.stages.joint.transactions import BranchOfBroker
+from understudy.in_thread import in_thread
 from understudy.xa.active import Transaction
-from understudy.xa.asynchronous import in_thread
 from understudy.xa.core.errors import RolledBackError, XaError
 from understudy.xa.core.xid import Xid
 from understudy.xa.manager import TransactionManager
@@ -46,7 +46,12 @@ class JointSession:
     Args:
         threads: in which its calls block.
         kind: the type of the stage's parameter: psycopg's ``Connection``, SQLAlchemy's ``Session``, or None.
+
+    Attributes:
+        keep: called by `let_go` with this session.
     """
+
+    keep: Callable[[JointSession], None] | None = None
 
     def __init__(self, manager: TransactionManager, threads: Executor, kind: Any) -> None:
         self._manager = manager
@@ -150,6 +155,11 @@ class JointSession:
             with contextlib.suppress(XaError):  # its branches end by themselves, or by recovery
                 current.rollback("the stage has failed")
 
+    def let_go(self) -> None:
+        """End one use of the session."""
+        if self.keep is not None and (self.current is None or self.current.over):
+            self.keep(self)
+
     def commit_is_unknown(self) -> bool:
         return False
 
@@ -181,14 +191,6 @@ class JointSession:
         self._no_tables()
 
     async def mark(self, ids: Sequence[str]) -> None:
-        self._no_tables()
-
-    async def lease(
-        self, token: str, *, now_ms: int, until_ms: int, stored_before_ms: int, most: int
-    ) -> list[Envelope]:
-        self._no_tables()
-
-    async def prune(self, before_ms: int, most: int) -> int:
         self._no_tables()
 
     def _no_tables(self) -> NoReturn:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from understudy.client.stages.errors import ConfigurationError
 from understudy.client.stages.joint.place import BANK, QUEUES, job_of
 from understudy.client.stages.points import AtPoint, Point
-from understudy.xa.asynchronous import in_thread
+from understudy.in_thread import in_thread
 from understudy.xa.core.codes import Answer, XaCode
 from understudy.xa.core.errors import RecoveryFailedError, XaError
 from understudy.xa.core.profile import Profile, ResourceConfig
@@ -93,6 +93,7 @@ class JointTransactions:
     def __init__(self, application: str, profile: Profile, at_point: AtPoint) -> None:
         self._at_point = at_point
         self.threads = ThreadPoolExecutor(MOST_THREADS, "understudy-stages-xa")
+        self._idle: dict[Any, list[JointSession]] = {}
         self.manager = TransactionManager(
             profile, job=job_of(application), make_resource=_resource, on_step=self._on_step
         )
@@ -128,6 +129,16 @@ class JointTransactions:
         from understudy.client.stages.joint.session import JointSession  # noqa: PLC0415  # it names this module
 
         return JointSession(self.manager, self.threads, kind)
+
+    def take(self, kind: Any) -> JointSession:
+        """A session for one initiation. Its `let_go` keeps it for the next one: its engine of SQLAlchemy is made once."""
+        idle = self._idle.setdefault(kind, [])
+        try:
+            return idle.pop()
+        except IndexError:  # not asked for beforehand: another thread may take the last one
+            made = self.session(kind)
+            made.keep = idle.append
+            return made
 
     async def close(self) -> None:
         await in_thread(self.threads, self.manager.close)

@@ -63,7 +63,7 @@ class Place:
         database.prepare()
         self.broker = Broker()
         monkeypatch.setattr(TxChannel, "open", self.broker.open)
-        self.session: Any = database.session(blocking=False)
+        self.session: Any = database.relay_session()
         self.relay = Relay(None, self.session, None, pass_by, grace_s=-1, lease_s=60)  # type: ignore[arg-type]
 
     async def store(self, *ids: str) -> None:

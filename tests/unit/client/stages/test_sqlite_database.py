@@ -17,8 +17,8 @@ from understudy.client.stages import ConfigurationError, Stages, relay, sqlite
 from understudy.client.stages.clock import now_ms
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.core.sends import Origin, Sends
-from understudy.client.stages.databases.port import ThreadedSession, in_thread
-from understudy.client.stages.databases.sqlite_database import MOST_ROWS, SqliteSession
+from understudy.client.stages.databases.port import in_thread
+from understudy.client.stages.databases.sqlite_database import MOST_ROWS, SqliteRelaySession, SqliteSession
 from understudy.client.stages.points import pass_by
 from understudy.client.stages.worker import Worker
 
@@ -145,7 +145,7 @@ def test_a_relay_forgets_all_that_is_old_and_keeps_what_is_young(path: Path, mon
     async def prune() -> None:
         made = relay.Relay(
             None,  # type: ignore[arg-type]  # nothing is sent
-            ThreadedSession(session),
+            SqliteRelaySession(session),
             None,
             pass_by,
             retention=timedelta(hours=1),
