@@ -31,7 +31,7 @@ from understudy.broker.errors import AccessRefusedError, NotAllowedError, Unders
 
 if TYPE_CHECKING:
     # config reads password hashes and permissions, so it imports this module.
-    from understudy.broker.config import Config, UserConfig
+    from understudy.broker.config import Config
 
 __all__ = [
     "Action",
@@ -312,7 +312,7 @@ class User:
 
 @frozen
 class LoginAttempt:
-    """What somebody claims, and the hash that has to be verified for it; None if there are no users at all."""
+    """What somebody claims, and the hash that has to be verified for it; None if no user has a password."""
 
     name: str
     password: str = field(repr=False)
@@ -333,7 +333,7 @@ class UserDirectory:
     """
 
     def __init__(self, config: Config, cache_key: bytes | None = None) -> None:
-        self._configured: dict[str, UserConfig] = {user.name: user for user in config.users}
+        self._hashes = {user.name: user.password_hash for user in config.users if user.password_hash is not None}
         vhosts = frozenset(config.broker.vhosts)
         self._users = {
             user.name: User(name=user.name, permissions=user.vhosts, vhosts=vhosts, monitoring=user.monitoring)
@@ -341,7 +341,7 @@ class UserDirectory:
         }
         self._cache = VerificationCache(cache_key if cache_key is not None else self._derived_key())
         # What an unknown name is checked against, so that it takes as long as a known one.
-        self._decoy = next((user.password_hash for user in config.users), None)
+        self._decoy = next(iter(self._hashes.values()), None)
 
     def authenticate(self, name: str, password: str, peer_is_loopback: bool) -> User:
         """Return the user that `name` and `password` prove.
@@ -365,8 +365,7 @@ class UserDirectory:
             AccessRefusedError: see `authenticate`.
         """
         self._check_place(name, peer_is_loopback)
-        configured = self._configured.get(name)
-        return LoginAttempt(name, password, configured.password_hash if configured is not None else self._decoy)
+        return LoginAttempt(name, password, self._hashes.get(name, self._decoy))
 
     def known(self, attempt: LoginAttempt) -> bool | None:
         """Whether the password is right, if that costs nothing to say; None if it has to be verified."""
@@ -384,9 +383,21 @@ class UserDirectory:
         Raises:
             AccessRefusedError: see `authenticate`.
         """
-        if not matches or attempt.name not in self._users:
+        if not matches or attempt.name not in self._hashes:  # of a user without a password the decoy was verified
             raise AccessRefusedError(f"login refused for user '{attempt.name}': unknown user or wrong password")
         return self._users[attempt.name]
+
+    def certified(self, name: str, peer_is_loopback: bool) -> User:
+        """The user that a verified certificate names.
+
+        Raises:
+            AccessRefusedError: 403: there is no such user, or it may not come from there.
+        """
+        self._check_place(name, peer_is_loopback)
+        user = self._users.get(name)
+        if user is None:
+            raise AccessRefusedError(f"login refused: the certificate names '{name}', and there is no such user")
+        return user
 
     def vouched(self, name: str, peer_is_loopback: bool) -> User:
         """The user that another broker of the group has authenticated; its configuration should have the same users.
@@ -407,8 +418,8 @@ class UserDirectory:
 
     def _derived_key(self) -> bytes:
         digest = hashlib.blake2b(b"understudy verification cache", digest_size=32)
-        for user in self._configured.values():
-            digest.update(user.password_hash.encode() + b"\0")
+        for encoded in self._hashes.values():
+            digest.update(encoded.encode() + b"\0")
         return digest.digest()
 
 

@@ -120,6 +120,7 @@ def _contradictions(config: Config) -> Iterator[tuple[str, object, str]]:
     yield from _kafka_contradictions(config.kafka)
     yield from _coordination_contradictions(config)
     yield from _user_contradictions(config)
+    yield from _client_tls_contradictions(config)
     yield from _policy_contradictions(config)
     http = config.http
     readers = [user for user in config.users if user.monitoring and user.name not in LOOPBACK_ONLY_USERS]
@@ -211,6 +212,17 @@ def _retry_contradictions(at: str, policy: PolicyConfig) -> Iterator[tuple[str, 
         )
     if least is not None and most is not None and most < least:
         yield f"{at}.delayed-retry-max", most, f"at least delayed-retry-min ({least}) of policy {policy.name!r}"
+
+
+def _client_tls_contradictions(config: Config) -> Iterator[tuple[str, object, str]]:
+    tls = config.amqp.tls
+    user_from = tls.user_from if tls is not None else None
+    if tls is not None and tls.ca is None and user_from is not None:
+        yield "amqp.tls.ca", None, f"a path of PEM certificates, because amqp.tls.user_from is '{user_from}'"
+    for index, user in enumerate(config.users):
+        if user.password_hash is None and (user.monitoring or user_from is None):
+            why = f"monitoring of user '{user.name}' is true" if user.monitoring else "amqp.tls.user_from is not given"
+            yield f"users[{index}].password_hash", None, f"a hash that `understudy user hash` printed, because {why}"
 
 
 def _user_contradictions(config: Config) -> Iterator[tuple[str, object, str]]:

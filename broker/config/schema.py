@@ -39,6 +39,7 @@ GUEST_PASSWORD_HASH: Final = "$scrypt$ln=14,r=8,p=1$dW5kZXJzdHVkeS5ndWVzdA$2tGmI
 """Of `guest`. Its salt is fixed, for the password is known to all; `security` lets guest in from loopback only."""
 
 _NAME: Final = r"[^\x00-\x1f]{1,127}"  # NUL parts the fields of SASL PLAIN
+_USER: Final = r"[^\x00-\x1f]{1,255}"  # a distinguished name may be long
 _TOPIC: Final = r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}"  # Kafka's rule
 _TOPIC_EXPECTED: Final = "a Kafka topic: 1 to 249 letters, digits, '.', '_' and '-'"
 _Host = Annotated[str, Host()]
@@ -66,6 +67,28 @@ class TlsConfig:
     cert: Annotated[Path, FilePath("the path of a PEM certificate chain")]
     key: Annotated[Path, FilePath("the path of a PEM private key")]
     ca: Annotated[Path | None, FilePath("the path of PEM certificates")] = None
+
+
+@frozen(kw_only=True)
+class ClientTlsConfig(TlsConfig):
+    """[amqp.tls]: TLS for clients, on the port of [amqp], or on one of its own beside that.
+
+    Attributes:
+        user_from: the name in a client's certificate that SASL EXTERNAL takes for the user's; none: EXTERNAL is not offered.
+        san_type, san_index: which of the subject alternative names.
+    """
+
+    user_from: Annotated[
+        Literal["distinguished_name", "common_name", "subject_alternative_name"] | None,
+        Text(
+            "'distinguished_name', 'common_name' or 'subject_alternative_name'",
+            "distinguished_name|common_name|subject_alternative_name",
+        ),
+    ] = None
+    san_type: Annotated[
+        Literal["dns", "email", "ip", "uri"], Text("'dns', 'email', 'ip' or 'uri'", "dns|email|ip|uri")
+    ] = "dns"
+    san_index: Annotated[int, Number(0, 99)] = 0
 
 
 @frozen(kw_only=True)
@@ -100,7 +123,7 @@ class AmqpConfig:
         "publish"
     )
     carry: Annotated[CarryConfig, Table(CarryConfig)] = CarryConfig()
-    tls: Annotated[TlsConfig | None, Table(TlsConfig)] = None
+    tls: Annotated[ClientTlsConfig | None, Table(ClientTlsConfig)] = None
 
 
 @frozen(kw_only=True)
@@ -382,11 +405,11 @@ def _permissions(table: _PermissionTable) -> Permissions:
 class UserConfig:
     """One of [[users]]: a name, its scrypt hash, and per vhost what it may configure, write, read and command.
 
-    With `monitoring` it may read the HTTP pages from other hosts.
+    Without a hash it logs in by a certificate alone. With `monitoring` it may read the HTTP pages from other hosts.
     """
 
-    name: Annotated[str, Text("a user name", _NAME)]
-    password_hash: Annotated[str, PasswordHash()] = field(repr=False)
+    name: Annotated[str, Text("a user name", _USER)]
+    password_hash: Annotated[str | None, PasswordHash()] = field(default=None, repr=False)
     monitoring: Annotated[bool, Flag()] = False
     vhosts: Annotated[Mapping[str, Permissions], Named(Table(_PermissionTable), _permissions)] = field(factory=dict)
 

@@ -45,7 +45,7 @@ from understudy.broker.core.broker import MANY_READS_BYTES
 from understudy.broker.core.carrier_header import CarrierHeader, after_open
 from understudy.broker.core.channel import CLOSE_PATIENCE_MS, Channel
 from understudy.broker.core.limits import CONNECTIONS
-from understudy.broker.core.login import Login
+from understudy.broker.core.login import Login, offered
 from understudy.broker.core.secret_update import update_secret
 from understudy.broker.errors import (
     AmqpError,
@@ -100,12 +100,12 @@ MESSAGES_AT_ONCE = 2
 
 
 @functools.lru_cache(8)
-def _start_frame(cluster: str, founding: str, mandatory_at_commit: bool) -> bytes:
+def _start_frame(cluster: str, founding: str, mandatory_at_commit: bool, mechanisms: str) -> bytes:
     """The first frame of each connection: encoded once."""
     told = {"cluster_name": cluster, "understudy_founding": founding}
     properties = {**_SERVER_PROPERTIES, **{key: value for key, value in told.items() if value}}
     properties["capabilities"] = {**CAPABILITIES, MANDATORY_AT_COMMIT: mandatory_at_commit}
-    return encode_method(0, CONNECTION_START, 0, 9, properties, b"PLAIN AMQPLAIN", b"en_US")
+    return encode_method(0, CONNECTION_START, 0, 9, properties, mechanisms, b"en_US")
 
 
 class Phase(Enum):
@@ -153,6 +153,7 @@ class Connection:
         published_plainly: in this turn something was published outside transactions, and without confirms.
         carried_by: the broker that carries the client to this one, "" for none.
         certificate: subject of the certificate that the client has shown, "" for none.
+        external: the user's name in that certificate, or why it has none; None: EXTERNAL is not offered.
         secret_waits: a new secret of the user is being verified.
         may_leave: a broker that does not serve the client may carry it to the one that does.
     """
@@ -184,6 +185,7 @@ class Connection:
         self.routes: dict[tuple[str, str], list[Queue]] = {}
         self.routes_version = -1
         self.carried_by = self.certificate = ""
+        self.external: str | AmqpError | None = None
         self.secret_waits = False
         self.may_leave = True
         self._login = Login(users, loopback)
@@ -451,12 +453,13 @@ class Connection:
 
     def _start(self) -> None:
         broker = self.broker
-        self.write(_start_frame(broker.cluster, broker.founding, broker.limits.mandatory_at_commit))
+        mechanisms = offered(self.external)
+        self.write(_start_frame(broker.cluster, broker.founding, broker.limits.mandatory_at_commit, mechanisms))
         self.phase = Phase.START
 
     def _log_in(self, mechanism: str, response: bytes) -> None:
         self.phase = Phase.VERIFYING
-        self._login.begin(mechanism, response, self._logged_in, lambda: self.phase is Phase.VERIFYING)
+        self._login.begin(mechanism, response, self._logged_in, lambda: self.phase is Phase.VERIFYING, self.external)
         if self.phase is Phase.VERIFYING:
             self.paused = True  # what is read now would only be held
             self.transport.wake()

@@ -1,4 +1,6 @@
-"""SASL: who is there, by PLAIN (RFC 4616) or AMQPLAIN (the table of AMQP 0-8).
+"""SASL: who is there, by PLAIN (RFC 4616), AMQPLAIN (the table of AMQP 0-8), or EXTERNAL (RFC 4422 appendix A).
+
+EXTERNAL takes the name in the client's certificate, which TLS has verified; what the client says of itself is not looked at.
 
 A password costs some 50 ms to verify, so the answer may come later, and the connection waits for it.
 """
@@ -16,8 +18,8 @@ from understudy.broker.security import User
 Answer = Callable[[User | AmqpError], None]
 
 
-class Authenticator(Protocol):
-    """Who knows the users."""
+class PasswordCheck(Protocol):
+    """Verifies passwords of users."""
 
     def check(
         self, name: str, password: str, peer_is_loopback: bool, answer: Answer, wanted: Callable[[], bool]
@@ -28,6 +30,18 @@ class Authenticator(Protocol):
         """
 
 
+class Authenticator(PasswordCheck, Protocol):
+    """Knows users by their passwords, and by their certificates."""
+
+    def certified(self, name: str | AmqpError, peer_is_loopback: bool) -> User | AmqpError:
+        """The user of that name, which stands in the client's verified certificate; or why there is none."""
+
+
+def offered(external: str | AmqpError | None) -> str:
+    """The mechanisms that a client may choose from; see :meth:`Login.begin`."""
+    return "PLAIN AMQPLAIN" if external is None else "PLAIN AMQPLAIN EXTERNAL"
+
+
 class Login:
     """Checks one connection's credentials."""
 
@@ -35,18 +49,35 @@ class Login:
         self._users = users
         self._loopback = loopback
 
-    def begin(self, mechanism: str, response: bytes, answer: Answer, wanted: Callable[[], bool]) -> None:
+    def begin(
+        self,
+        mechanism: str,
+        response: bytes,
+        answer: Answer,
+        wanted: Callable[[], bool],
+        external: str | AmqpError | None = None,
+    ) -> None:
         """Find out whom ``response`` proves; see :meth:`Authenticator.check`.
+
+        Args:
+            mechanism: of SASL, as the client says.
+            response: of connection.start-ok.
+            answer: see there.
+            wanted: see there.
+            external: the user's name in the client's certificate, or why it has none; None: EXTERNAL is not offered.
 
         Raises:
             AccessRefusedError: an unknown mechanism, or a response that is none of its.
         """
+        if mechanism == "EXTERNAL" and external is not None:
+            answer(self._users.certified(external, self._loopback))
+            return
         if mechanism == "PLAIN":
             name, password = self._plain(response)
         elif mechanism == "AMQPLAIN":
             name, password = self._amqplain(response)
         else:
-            raise AccessRefusedError(f"SASL mechanism {mechanism!r} is not offered; PLAIN and AMQPLAIN are")
+            raise AccessRefusedError(f"SASL mechanism {mechanism!r} is not offered; {offered(external)} are")
         self.verify(name, password, answer, wanted)
 
     def verify(self, name: str, password: str, answer: Answer, wanted: Callable[[], bool]) -> None:

@@ -25,7 +25,7 @@ import structlog
 
 from understudy.broker.config import Config, is_loopback_host
 from understudy.broker.core.facts import LIMIT, Facts
-from understudy.broker.core.login import Authenticator
+from understudy.broker.core.login import PasswordCheck
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.server import fatal
@@ -174,7 +174,7 @@ class BrokerServer:
             tasks = await handshakes.enter_async_context(asyncio.TaskGroup())
             http.accept_tls(session, tls, config.amqp.handshake_timeout_s, tasks)
 
-    def _users(self) -> Authenticator | None:
+    def _users(self) -> PasswordCheck | None:
         return self._driver.users if self._driver is not None else None
 
     def _ports(self, amqp: Listener, http: Listener) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from understudy.broker.config import is_loopback_host
 from understudy.broker.core.carrier_header import MAX_NAME
 from understudy.broker.core.connection import Connection
 from understudy.broker.server.carried_client import keep_alive
+from understudy.broker.server.client_certificate import subject_of, user_of
 from understudy.broker.server.paced_transport import PacedTransport, paced
 
 if TYPE_CHECKING:
@@ -66,7 +67,11 @@ class ClientSession(asyncio.Protocol):
         peer: Any = stream.get_extra_info("peername")
         host, port = (peer[0], peer[1]) if peer else ("", 0)
         self._begin(host, port)
-        self.connection.certificate = _subject(stream.get_extra_info("peercert"))
+        certificate = stream.get_extra_info("peercert")
+        if certificate is not None:
+            self.connection.certificate = subject_of(certificate)[:MAX_NAME]
+            if driver.client_tls is not None and driver.client_tls.user_from is not None:
+                self.connection.external = user_of(certificate, driver.client_tls)
 
     def take_over(self, transport: asyncio.Transport, client: CarrierHeader, carrier: str, rest: bytes) -> None:
         """Serve a client that a broker has authenticated: ``carrier``, or this one ("") before it served clients.
@@ -213,10 +218,3 @@ class ClientSession(asyncio.Protocol):
         """Tear the socket down now."""
         if self._transport is not None:
             self._transport.abort()
-
-
-def _subject(certificate: dict[str, Any] | None) -> str:
-    """The subject of a peer's certificate, as ``CN=client, O=Example``; "" without one."""
-    if not certificate:
-        return ""
-    return ", ".join(f"{key}={value}" for part in certificate.get("subject", ()) for key, value in part)[:MAX_NAME]

@@ -70,7 +70,9 @@ def holds_secrets(config: Config, elsewhere: Collection[str] = ()) -> bool:
         return True
     if config.coordination.password and "coordination.password" not in elsewhere:
         return True
-    return "users" not in elsewhere and any(user.password_hash != GUEST_PASSWORD_HASH for user in config.users)
+    return "users" not in elsewhere and any(
+        user.password_hash not in (None, GUEST_PASSWORD_HASH) for user in config.users
+    )
 
 
 def _mode_for_others(path: Path) -> int | None:

@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 from urllib.parse import parse_qsl
 
 from understudy.broker.config import is_loopback_host
-from understudy.broker.core.login import Authenticator
+from understudy.broker.core.login import PasswordCheck
 from understudy.broker.errors import AccessRefusedError, AmqpError
 from understudy.broker.pages import BadQueryError, Making, Page, Pages, Query
 from understudy.broker.security import User
@@ -59,7 +59,7 @@ class HttpSession(asyncio.Protocol):
 
     __slots__ = ("_ends", "_head", "_making", "_pages", "_transport", "_users", "_verifying")
 
-    def __init__(self, pages: Pages, users: Callable[[], Authenticator | None]) -> None:
+    def __init__(self, pages: Pages, users: Callable[[], PasswordCheck | None]) -> None:
         self._pages = pages
         self._users = users
         self._verifying = False

@@ -73,6 +73,15 @@ class Logins:
         else:
             answer(ResourceErrorHard(f"{MAX_WAITING} passwords wait to be verified, try again"))
 
+    def certified(self, name: str | AmqpError, peer_is_loopback: bool) -> User | AmqpError:
+        """The user that a verified certificate names, or why there is none; ``name`` may be the reason."""
+        try:
+            if isinstance(name, AccessRefusedError):
+                raise name
+            return name if isinstance(name, AmqpError) else self._users.certified(name, peer_is_loopback)
+        except AccessRefusedError as refused:
+            return self._refused(name if isinstance(name, str) else "", refused)
+
     def vouched(self, name: str, peer_is_loopback: bool) -> User | AmqpError:
         """The user that another broker of the group has authenticated, or why there is none here."""
         try:

@@ -148,6 +148,7 @@ class NodeDriver:
 
     def __init__(self, config: Config, storage: FileStorage, plugins: Plugins, facts: Facts | None = None) -> None:
         self.limits = limits_of(config)
+        self.client_tls = config.amqp.tls
         self.policies = policies_of(config)
         self.users = Logins(UserDirectory(config, os.urandom(32)))
         self.node: BrokerNode | None = None

@@ -20,7 +20,7 @@ import pika
 import pika.exceptions
 import pytest
 
-from tests.integration.broker_process import PROGRAM, BrokerProcess, get, running_broker, wait_until
+from tests.integration.broker_process import PROGRAM, BrokerProcess, get, leaks_of_clients, running_broker, wait_until
 from tests.integration.test_garbage import HANDSHAKE, HEADER, START_OK, method
 from understudy.broker.security import verify_password
 from understudy.broker.server.memory_watch import ram_bytes
@@ -39,12 +39,14 @@ def understudy(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[
 # -- TLS ----------------------------------------------------------------------------------------------------------------
 
 
-def certificate(folder: Path, names: str = "DNS:localhost,IP:127.0.0.1") -> tuple[Path, Path]:
-    """A certificate that is its own CA, and its key."""
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    subject = ["-subj", "/CN=localhost", "-addext", f"subjectAltName={names}"]
+def certificate(
+    folder: Path, names: str = "DNS:localhost,IP:127.0.0.1", *, subject: str = "/CN=localhost", file: str = ""
+) -> tuple[Path, Path]:
+    """A certificate that is its own CA, and its key: ``FILEcert.pem`` and ``FILEkey.pem``."""
+    cert, key = folder / f"{file}cert.pem", folder / f"{file}key.pem"
+    extension = ["-subj", subject, "-addext", f"subjectAltName={names}"]
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-days", "2", "-keyout", str(key), "-out", str(cert), *subject]
+    command += ["-days", "2", "-keyout", str(key), "-out", str(cert), *extension]
     subprocess.run(command, check=True, capture_output=True)
     return cert, key
 
@@ -71,6 +73,37 @@ def test_tls(tmp_path: Path) -> None:
             broken.sendall(b"\x16\x03\x01")
         assert channel.queue_declare("q", passive=True).method.message_count == 0
         connection.close()
+
+
+def connect_tls(ca: Path, port: int, client: tuple[Path, Path], credentials: Any) -> Any:
+    """Connect a client that shows a certificate."""
+    context = ssl.create_default_context(cafile=str(ca))
+    context.load_cert_chain(*client)
+    options = pika.SSLOptions(context, "localhost")
+    return pika.BlockingConnection(
+        pika.ConnectionParameters("127.0.0.1", port, credentials=credentials, ssl_options=options)
+    )
+
+
+def test_external_logs_in_the_user_whom_the_certificate_names(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    orders = certificate(tmp_path, "DNS:x", subject="/O=Example/CN=orders", file="orders")
+    nameless = certificate(tmp_path, "DNS:x", subject="/O=Example", file="nameless")
+    (ca := tmp_path / "ca.pem").write_text(orders[0].read_text() + nameless[0].read_text())
+    users = '[[users]]\nname = "orders"\n[users.vhosts."/"]\nconfigure = "^orders"\n'
+    section = f'[amqp.tls]\ncert = "{cert}"\nkey = "{key}"\nca = "{ca}"\nuser_from = "common_name"\n{users}'
+    external = pika.credentials.ExternalCredentials()
+    with running_broker(tmp_path, section) as broker, leaks_of_clients():
+        connection = connect_tls(cert, broker.port, orders, external)
+        connection.channel().queue_declare("orders")
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="refused for user 'orders'"):
+            connection.channel().queue_declare("another")
+        connection.close()
+        with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+            connect_tls(cert, broker.port, orders, pika.PlainCredentials("orders", "orders"))
+        with pytest.raises(pika.exceptions.ProbableAuthenticationError, match="'O=Example' has no common name"):
+            connect_tls(cert, broker.port, nameless, external)
+        assert "certificate 'O=Example' has no common name" in broker.log_text()
 
 
 # -- status -------------------------------------------------------------------------------------------------------------

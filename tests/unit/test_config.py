@@ -12,6 +12,7 @@ from understudy.broker import config as module
 from understudy.broker.config import Config, ConfigError, is_loopback_host, load, milliseconds, parse, structure
 from understudy.broker.security import Permissions, hash_password, verify_password
 
+TLS = 'tls = { cert = "c", key = "k", ca = "a", user_from = "common_name" }\n'
 HASH = hash_password("a-pass", b"0123456789abcdef", ln=1)
 
 FULL = f"""
@@ -31,7 +32,14 @@ handshake_timeout_s = "500ms"
 on_backup = "refuse"
 mandatory_in_tx = "commit"
 carry = {{ connections = 5, wait_s = "2s" }}
-tls = {{ cert = "b2.pem", key = "/etc/b2.key" }}
+
+[amqp.tls]
+cert = "b2.pem"
+key = "/etc/b2.key"
+ca = "ca.pem"
+user_from = "subject_alternative_name"
+san_type = "uri"
+san_index = 1
 
 [http]
 host = "::1"
@@ -219,6 +227,7 @@ def test_empty_sections_are_the_default() -> None:
 def test_guest_may_do_everything_in_every_configured_vhost() -> None:
     (guest,) = parse('[broker]\nvhosts = ["/", "test"]').users
     assert guest.name == "guest"
+    assert guest.password_hash is not None
     assert verify_password("guest", guest.password_hash)
     assert guest.vhosts == dict.fromkeys(("/", "test"), Permissions(".*", ".*", ".*", ".*"))
 
@@ -246,7 +255,14 @@ def test_a_file_with_every_key() -> None:
         on_backup="refuse",
         mandatory_in_tx="commit",
         carry=module.CarryConfig(connections=5, wait_s=2.0),
-        tls=module.TlsConfig(cert=Path("/etc/understudy/b2.pem"), key=Path("/etc/b2.key")),
+        tls=module.ClientTlsConfig(
+            cert=Path("/etc/understudy/b2.pem"),
+            key=Path("/etc/b2.key"),
+            ca=Path("/etc/understudy/ca.pem"),
+            user_from="subject_alternative_name",
+            san_type="uri",
+            san_index=1,
+        ),
     )
     tls = module.TlsConfig(cert=Path("/etc/understudy/http.pem"), key=Path("/etc/understudy/http.key"))
     assert config.http == module.HttpConfig(host="::1", port=0, tls=tls)
@@ -558,6 +574,11 @@ def test_a_wrong_value_is_named_with_what_is_expected(text: str, key: str, shown
         ("[link]\ntls = {}", "link.tls.cert"),
         (f'[[users]]\npassword_hash = "{HASH}"', "users[0].name"),
         ('[[users]]\nname = "ann"', "users[0].password_hash"),
+        ('[amqp]\ntls = { cert = "c", key = "k", user_from = "common_name" }', "amqp.tls.ca"),
+        (
+            "[amqp]\n" + TLS + '[[users]]\nname = "ann"\nmonitoring = true',
+            "users[0].password_hash",
+        ),
     ],
 )
 def test_a_missing_key_is_named(text: str, key: str) -> None:

@@ -317,3 +317,19 @@ def test_guest_comes_from_loopback_only_even_with_another_password(scrypts: list
 def test_without_users_nobody_logs_in() -> None:
     with pytest.raises(AccessRefusedError):
         UserDirectory(parse("users = []")).authenticate("guest", "guest", peer_is_loopback=True)
+
+
+def test_a_user_without_a_password_logs_in_by_certificate_alone() -> None:
+    """An unknown password is verified against another user's hash, which proves nothing of this user."""
+    tls = 'tls = { cert = "c", key = "k", ca = "a", user_from = "common_name" }'
+    users = f'[[users]]\nname = "ann"\npassword_hash = "{cheap("secret")}"\n[[users]]\nname = "CN=bob"\n'
+    found = UserDirectory(parse(f'[amqp]\n{tls}\n{users}[[users]]\nname = "guest"\n'))
+    assert found.certified("CN=bob", False).name == "CN=bob"
+    assert found.certified("ann", False).name == "ann"
+    for password in ("secret", "", "other"):
+        with pytest.raises(AccessRefusedError, match="unknown user or wrong password"):
+            found.authenticate("CN=bob", password, True)
+    with pytest.raises(AccessRefusedError, match="the certificate names 'CN=eve', and there is no such user"):
+        found.certified("CN=eve", True)
+    with pytest.raises(AccessRefusedError, match="can only connect via localhost"):
+        found.certified("guest", False)

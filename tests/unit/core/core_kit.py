@@ -23,6 +23,7 @@ from understudy.broker.core.connection import Connection
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.core.policies import Policies
+from understudy.broker.errors import AmqpError
 from understudy.broker.log.journal_gate import JournalPort
 from understudy.testing.coordinator_kit.kit_client import AnyUser
 
@@ -122,6 +123,13 @@ class LateUsers:
     ) -> None:
         self.asked.append((name, password, loopback))
         self.answer, self.wanted = answer, wanted
+
+    def certified(self, name: Any, loopback: bool) -> Any:
+        """At once: the error that is given as name, or everybody's friend."""
+        if isinstance(name, AmqpError):
+            return name
+        self.asked.append((name, "", loopback))
+        return AnyUser()
 
 
 class Client:

@@ -98,6 +98,36 @@ def test_an_answer_for_who_is_gone_is_passed_over(core: Core, how: str) -> None:
     assert client.heard() == ["connection.start"]
 
 
+EXTERNAL_OK = encode_method(
+    0, CONNECTION_START_OK, {"capabilities": {"authentication_failure_close": True}}, "EXTERNAL", b"", "en_US"
+)
+
+
+def test_external_logs_in_the_user_of_the_certificate(core: Core) -> None:
+    client = Client(core)
+    client.connection.external = "CN=orders"
+    client.send(PROTOCOL_HEADER)
+    assert client.events()[0][2][3] == b"PLAIN AMQPLAIN EXTERNAL"
+    client.send(EXTERNAL_OK)
+    assert (core.users.asked, client.heard()) == ([("CN=orders", "", True)], ["connection.tune"])
+
+
+@pytest.mark.parametrize(
+    ("external", "text"),
+    [
+        (AccessRefusedError("login refused: certificate 'O=x' has no common name"), "'O=x' has no common name"),
+        (None, "SASL mechanism 'EXTERNAL' is not offered; PLAIN AMQPLAIN are"),
+    ],
+)
+def test_external_is_refused_without_a_name(core: Core, external: AccessRefusedError | None, text: str) -> None:
+    client = Client(core)
+    client.connection.external = external
+    client.send(PROTOCOL_HEADER, EXTERNAL_OK)
+    closed = client.events()[-1]
+    assert (closed[1], closed[2][0]) == (CONNECTION_CLOSE, 403)
+    assert text in closed[2][1]
+
+
 def test_nothing_is_asked_twice(core: Core) -> None:
     client = Client(core)
     client.send(PROTOCOL_HEADER, START_OK, START_OK)
