@@ -10,10 +10,9 @@ Texts are RabbitMQ's, word for word where we know them: client libraries and peo
 `NOT_FOUND - no queue 'x' in vhost '/'`. Hence the class methods that build the common ones;
 a second spelling of the same fault would be found by nobody.
 
-Whether an error is soft is AMQP's table with two exceptions, which exist twice. 506 RESOURCE_ERROR
+Whether an error is soft is AMQP's table with one exception, which exists twice. 506 RESOURCE_ERROR
 is hard in the specification; DESIGN 12 answers a commit below `min_insync` with `channel.close` 506,
-since the connection is sound and its other channels may work on. 540 NOT_IMPLEMENTED is hard too; of
-a method that is well formed and understood (`exchange.bind`) the connection is as sound.
+since the connection is sound and its other channels may work on.
 
 `retriable` is an attribute of the type: the same request, unchanged, may succeed later, and the
 failed one surely left no trace. An error whose outcome is unknown is never marked retriable.
@@ -43,7 +42,6 @@ __all__ = [
     "NotAllowedError",
     "NotFoundError",
     "NotImplementedAmqpError",
-    "NotImplementedErrorSoft",
     "PreconditionFailedError",
     "ReplyCode",
     "ResourceErrorHard",
@@ -239,12 +237,6 @@ class ResourceErrorSoft(_CodedSoftError):
 
     code = ReplyCode.RESOURCE_ERROR
     retriable = True
-
-
-class NotImplementedErrorSoft(_CodedSoftError):
-    """540 on a channel: a method that clients of RabbitMQ use, and that this broker understands and does not have."""
-
-    code = ReplyCode.NOT_IMPLEMENTED
 
 
 # ------------------------------------------- soft, of the dtx class: codes as AMQP 0-10 has them (docs/dtx.md)

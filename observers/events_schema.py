@@ -501,6 +501,34 @@ class Unbind(Event):
     routing_key: str
 
 
+class ExchangeBind(Event):
+    """An exchange passes messages on to another one.
+
+    Attributes:
+        exchange: that passes them on.
+        destination: the exchange that takes them.
+    """
+
+    vhost: str
+    exchange: str
+    destination: str
+    routing_key: str
+
+
+class ExchangeUnbind(Event):
+    """An exchange passes messages on to another one no more.
+
+    Attributes:
+        exchange: that passed them on.
+        destination: the exchange that took them.
+    """
+
+    vhost: str
+    exchange: str
+    destination: str
+    routing_key: str
+
+
 class Epoch(Event):
     """The reign of a primary begins. What was open is rolled back.
 
@@ -899,7 +927,7 @@ GROUPS: Final[tuple[tuple[str, ...], ...]] = (
         *("blockers", "left", "data", "acked", "catches_up", "by", "lifted", "successor", "peer", "cause"),
         *("segment", "previous_events"),
     ),
-    ("failures", "hand_outs", "due_ms"),
+    ("failures", "hand_outs", "due_ms", "destination"),
 )
 """No field leaves its group: digests of feeds that are written would change. A new field may join one, if its default is empty or
 0 in each event: then rows without that field keep their digests."""

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from understudy.broker.log import record
+from understudy.broker.log.exchange_bind_record import decode_exchange_bind
 from understudy.broker.log.move_record import decode_move_place
 from understudy.broker.log.return_record import decode_return
 from understudy.broker.transactions.dtx_branch import Owner
@@ -42,6 +43,8 @@ class RecordEvents:
             record.EXCHANGE_DELETE: self._exchange_delete,
             record.BIND: self._bind,
             record.UNBIND: self._unbind,
+            record.EXCHANGE_BIND: self._exchange_bind,
+            record.EXCHANGE_UNBIND: self._exchange_unbind,
             record.ENQUEUE: self._enqueue,
             record.DEQUEUE: self._dequeue,
             record.TX_ENQUEUE: self._tx_enqueue,
@@ -289,3 +292,9 @@ class RecordEvents:
         vhost, exchange, queue_id, routing_key, _ = record.decode_bind(buf, at, end)
         queue = self._to.context.queues.get(queue_id, NO_QUEUE)[1]
         self._to.say(event, offset, plain_text(vhost), plain_text(exchange), queue, queue_id, plain_text(routing_key))
+
+    def _exchange_bind(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        self._to.say(schema.ExchangeBind, offset, *map(plain_text, decode_exchange_bind(buf, at, end)[:4]))
+
+    def _exchange_unbind(self, buf: bytes, at: int, end: int, offset: int) -> None:
+        self._to.say(schema.ExchangeUnbind, offset, *map(plain_text, decode_exchange_bind(buf, at, end)[:4]))

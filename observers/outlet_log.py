@@ -340,6 +340,8 @@ _WITHOUT_MESSAGES: Final = (
     record.EXCHANGE_DELETE,
     record.BIND,
     record.UNBIND,
+    record.EXCHANGE_BIND,
+    record.EXCHANGE_UNBIND,
     record.DEQUEUE,
     record.OUTCOME,
     record.OUTCOMES_TRIMMED,

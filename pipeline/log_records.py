@@ -36,10 +36,13 @@ BLOCK: Final = 1 << 8
 EVENTS: Final = (
     *("enqueue", "dequeue", "assign", "open", "close", "prepare", "commit", "rollback"),
     *("dtx_prepare", "dtx_rollback", "dtx_forget", "outcome", "outcomes_trimmed"),
-    *("declare", "delete", "bind", "unbind", "epoch", "move", "return"),
+    *("declare", "delete", "bind", "unbind", "exchange_bind", "exchange_unbind", "epoch", "move", "return"),
 )
 """Events of records, the frequent ones first. `hole` stands for records that no journal keeps."""
-_NAMED: Final = ("declare", "dtx_prepare", "dtx_rollback", "dtx_forget", "bind", "unbind")
+_NAMED: Final = (
+    *("declare", "dtx_prepare", "dtx_rollback", "dtx_forget"),
+    *("bind", "unbind", "exchange_bind", "exchange_unbind"),
+)
 """Events whose record has the virtual host itself."""
 Range = tuple[str, int, int, int]
 """(founding, epoch, first, last): offsets at which records are compared."""

@@ -18,6 +18,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from understudy.broker.core.meta import Meta
+from understudy.broker.core.registry import BINDS
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
 from understudy.broker.log.move_record import Move
@@ -124,7 +125,7 @@ class CatchUp:
             elif raw[0] == record.EXCHANGE_DECLARE:
                 if not record.decode_exchange_declare(raw, 5, len(raw))[3] & record.DURABLE:
                     topology.append(raw)
-            elif raw[0] == record.BIND:
+            elif raw[0] in BINDS:
                 topology.append(raw)
         # The epoch in which this was applied: an EPOCH of a later one, which may come after it, ends what is sent here.
         applied = self._state.log.applied

@@ -24,6 +24,7 @@ from understudy.broker.core.deduplicating import Deduplicating
 from understudy.broker.core.delays import Delays
 from understudy.broker.core.dtx_manager import DtxManager
 from understudy.broker.core.entry import GONE, READY, Entry
+from understudy.broker.core.exchange_deletion import delete_unbound
 from understudy.broker.core.expiry import Expiry
 from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.facts import UNTOLD
@@ -770,7 +771,7 @@ class Broker:
         consumers = list(queue.consumers)
         for consumer in consumers:
             consumer.cancelled_by_broker()
-        bound = [exchange for exchange in self.state.registry.exchanges_of(queue) if exchange.auto_delete]
+        bound = self.state.registry.exchanges_of(queue)
         if queue.level.declared_in_log:
             self.append_record(record.encode_queue_delete(queue.id, queue.durable))
         else:
@@ -780,9 +781,7 @@ class Broker:
             queue.clear()
         if queue.owner is not None:
             queue.owner.exclusive_queues.remove(queue)
-        for exchange in bound:
-            if not exchange.bindings:
-                self.append_record(record.encode_exchange_delete(exchange.vhost, exchange.name, exchange.durable))
+        delete_unbound(self, bound)
         if consumers:
             self.complete(self.log.end, self.after_release.extend, [each.tell_cancelled for each in consumers])
         return depth

@@ -69,7 +69,7 @@ PRODUCT = "Understudy"
 VERSION = "0.1.0"
 CAPABILITIES = {
     "publisher_confirms": True,
-    "exchange_exchange_bindings": False,
+    "exchange_exchange_bindings": True,
     "basic.nack": True,
     "consumer_cancel_notify": True,
     "connection.blocked": True,

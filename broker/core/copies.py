@@ -12,14 +12,13 @@ Source: RabbitMQ's page "Sender-selected Distribution"; rabbitmq-server, ``rabbi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from understudy.broker.amqp.properties import headers, without_header
-from understudy.broker.core.exchanges import with_alternates
+from understudy.broker.core.routing import route
 from understudy.broker.errors import PreconditionFailedError
 
 if TYPE_CHECKING:
-    from understudy.broker.core.exchanges import Exchange
     from understudy.broker.core.queue import Queue
     from understudy.broker.core.registry import VirtualHost
 
@@ -71,20 +70,8 @@ def without_bcc(properties: bytes) -> bytes:
 
 
 def route_all(vhost: VirtualHost, exchange: str, keys: Iterable[str], properties: bytes) -> list[Queue]:
-    """Return the queues for a message with these routing keys, each queue once; ``exchange`` is there.
-
-    As with one key, an alternate exchange is asked if no key leads to a queue.
-    """
+    """Return the queues for a message with these routing keys, each queue once; ``exchange`` is there."""
     keys = list(dict.fromkeys(keys))
     if exchange == "":
         return [vhost.queues[key] for key in keys if key in vhost.queues]
-    tried = with_alternates(vhost.exchanges, vhost.exchanges[exchange])
-    fields = headers(properties) if any(each.needs_headers for each in tried) else {}
-    return next(filter(None, (_route(each, keys, fields) for each in tried)), [])
-
-
-def _route(exchange: Exchange, keys: list[str], fields: dict[str, Any]) -> list[Queue]:
-    found = {
-        queue.id: queue for key in keys[: None if exchange.uses_key else 1] for queue in exchange.route(key, fields)
-    }
-    return list(found.values())
+    return route(vhost.exchanges, vhost.exchanges[exchange], keys, properties)[0]

@@ -1,4 +1,7 @@
-"""Exchanges: which queues a message goes to. Direct, fanout, topic and headers, as AMQP 0-9-1 section 3.1.3 has them."""
+"""Exchanges: what is bound to each, and which bindings a message matches. Direct, fanout, topic and headers.
+
+Source: AMQP 0-9-1 section 3.1.3. Where a message goes through several exchanges is ``core/routing.py``.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,11 @@ from understudy.broker.core.grouped import Grouped
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.topic_trie import TopicTrie
 
-BindingKey = tuple[int, str, bytes]
-"""(queue id, routing key, encoded arguments): what makes two bindings of one exchange the same."""
+BindingKey = tuple[int | str, str, bytes]
+"""(queue id or name of the destination exchange, routing key, encoded arguments).
+
+Two bindings of one exchange with the same key are the same.
+"""
 
 ALTERNATE = "alternate-exchange"
 """The argument that names where messages go that an exchange has no queue for (RabbitMQ's extension)."""
@@ -34,14 +40,37 @@ class Binding:
         return self.queue.id, self.routing_key, self.raw_arguments
 
 
+class ExchangeBinding:
+    """One exchange, the destination, bound to another: RabbitMQ's extension."""
+
+    __slots__ = ("arguments", "destination", "raw_arguments", "routing_key")
+
+    def __init__(
+        self, destination: Exchange, routing_key: str, arguments: dict[str, Any], raw_arguments: bytes
+    ) -> None:
+        self.destination = destination
+        self.routing_key = routing_key
+        self.arguments = arguments
+        self.raw_arguments = raw_arguments
+
+    @property
+    def key(self) -> BindingKey:
+        return self.destination.name, self.routing_key, self.raw_arguments
+
+
+AnyBinding = Binding | ExchangeBinding
+
+
 class Exchange:
-    """Base of the four types. Subclasses keep whatever index makes ``route`` fast.
+    """Base of the four types. Subclasses keep whatever index makes ``matching`` fast.
 
     Attributes:
         delays: what is published to it may be delayed (``core/delayed_publish.py``).
         alternate: name of the exchange that takes what this one has no queue for; it need not be there.
         deduplication: which messages it drops that were published before, None for none.
         had_binding: the log says so; kept of auto-delete exchanges only.
+        bindings: of which this exchange is the source.
+        onward: how many of them lead to exchanges.
     """
 
     kind: ClassVar[str] = ""
@@ -60,7 +89,8 @@ class Exchange:
         self.arguments = arguments
         self.alternate: str | None = arguments.get(ALTERNATE)
         self.deduplication = DeduplicationRule.of(arguments)
-        self.bindings: dict[BindingKey, Binding] = {}
+        self.bindings: dict[BindingKey, AnyBinding] = {}
+        self.onward = 0
         self.had_binding = False
 
     def is_declared_as(self, other: Exchange) -> bool:
@@ -72,11 +102,12 @@ class Exchange:
             other.internal,
         ) and same_arguments(self.arguments, other.arguments)
 
-    def bind(self, binding: Binding) -> bool:
+    def bind(self, binding: AnyBinding) -> bool:
         """Add; False if the same binding is there already."""
         if binding.key in self.bindings:
             return False
         self.bindings[binding.key] = binding
+        self.onward += isinstance(binding, ExchangeBinding)
         self._index(binding)
         return True
 
@@ -85,33 +116,19 @@ class Exchange:
         binding = self.bindings.pop(key, None)
         if binding is None:
             return False
+        self.onward -= isinstance(binding, ExchangeBinding)
         self._unindex(binding)
         return True
 
-    def route(self, routing_key: str, headers: dict[str, Any]) -> list[Queue]:
-        """The queues for a message, each once, in a stable order."""
+    def matching(self, routing_key: str, headers: dict[str, Any]) -> Iterable[AnyBinding]:
+        """The bindings that a message matches, in a stable order; a binding may come twice."""
         raise NotImplementedError
 
-    def _index(self, binding: Binding) -> None:
+    def _index(self, binding: AnyBinding) -> None:
         raise NotImplementedError
 
-    def _unindex(self, binding: Binding) -> None:
+    def _unindex(self, binding: AnyBinding) -> None:
         raise NotImplementedError
-
-
-def with_alternates(exchanges: Mapping[str, Exchange], exchange: Exchange) -> list[Exchange]:
-    """The exchange, and those that are tried in turn while none has a queue; one that is not there, or was tried, ends it."""
-    tried = [exchange]
-    while tried[-1].alternate is not None:
-        following = exchanges.get(tried[-1].alternate)
-        if following is None or following in tried:
-            break
-        tried.append(following)
-    return tried
-
-
-def _once(queues: Iterable[Queue]) -> list[Queue]:
-    return list({queue.id: queue for queue in queues}.values())
 
 
 class DirectExchange(Exchange):
@@ -121,15 +138,15 @@ class DirectExchange(Exchange):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._by_key: Grouped[str, Binding] = Grouped()
+        self._by_key: Grouped[str, AnyBinding] = Grouped()
 
-    def route(self, routing_key: str, headers: dict[str, Any]) -> list[Queue]:
-        return _once(binding.queue for binding in self._by_key.of(routing_key))
+    def matching(self, routing_key: str, headers: dict[str, Any]) -> Iterable[AnyBinding]:
+        return self._by_key.of(routing_key)
 
-    def _index(self, binding: Binding) -> None:
+    def _index(self, binding: AnyBinding) -> None:
         self._by_key.add(binding.routing_key, binding)
 
-    def _unindex(self, binding: Binding) -> None:
+    def _unindex(self, binding: AnyBinding) -> None:
         self._by_key.remove(binding.routing_key, binding)
 
 
@@ -139,13 +156,13 @@ class FanoutExchange(Exchange):
     kind = "fanout"
     uses_key = False
 
-    def route(self, routing_key: str, headers: dict[str, Any]) -> list[Queue]:
-        return _once(binding.queue for binding in self.bindings.values())
+    def matching(self, routing_key: str, headers: dict[str, Any]) -> Iterable[AnyBinding]:
+        return self.bindings.values()
 
-    def _index(self, binding: Binding) -> None:
+    def _index(self, binding: AnyBinding) -> None:
         pass
 
-    def _unindex(self, binding: Binding) -> None:
+    def _unindex(self, binding: AnyBinding) -> None:
         pass
 
 
@@ -156,15 +173,15 @@ class TopicExchange(Exchange):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._trie: TopicTrie[Binding] = TopicTrie()
+        self._trie: TopicTrie[AnyBinding] = TopicTrie()
 
-    def route(self, routing_key: str, headers: dict[str, Any]) -> list[Queue]:
-        return _once(binding.queue for binding in self._trie.match(routing_key))
+    def matching(self, routing_key: str, headers: dict[str, Any]) -> Iterable[AnyBinding]:
+        return self._trie.match(routing_key)
 
-    def _index(self, binding: Binding) -> None:
+    def _index(self, binding: AnyBinding) -> None:
         self._trie.add(binding.routing_key, binding)
 
-    def _unindex(self, binding: Binding) -> None:
+    def _unindex(self, binding: AnyBinding) -> None:
         self._trie.remove(binding.routing_key, binding)
 
 
@@ -179,8 +196,8 @@ class HeadersExchange(Exchange):
     needs_headers = True
     uses_key = False
 
-    def route(self, routing_key: str, headers: dict[str, Any]) -> list[Queue]:
-        return _once(binding.queue for binding in self.bindings.values() if self._matches(binding.arguments, headers))
+    def matching(self, routing_key: str, headers: dict[str, Any]) -> Iterable[AnyBinding]:
+        return [binding for binding in self.bindings.values() if self._matches(binding.arguments, headers)]
 
     @staticmethod
     def _matches(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
@@ -190,10 +207,10 @@ class HeadersExchange(Exchange):
         hits = (k in headers and (v is None or same_value(headers[k], v)) for k, v in wanted.items())
         return any(hits) if str(mode).startswith("any") else all(hits)
 
-    def _index(self, binding: Binding) -> None:
+    def _index(self, binding: AnyBinding) -> None:
         pass
 
-    def _unindex(self, binding: Binding) -> None:
+    def _unindex(self, binding: AnyBinding) -> None:
         pass
 
 

@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from understudy.broker.amqp.field_table import encode_table
+from understudy.broker.core.exchange_deletion import delete_exchange
 from understudy.broker.core.message_expiry import MessageExpiry
 from understudy.broker.log import record
 
@@ -115,7 +116,7 @@ class Expiry:
         for exchange in self._adopted:
             there = broker.state.registry.vhost(exchange.vhost).exchanges.get(exchange.name) is exchange
             if there and not exchange.bindings:
-                broker.append_record(record.encode_exchange_delete(exchange.vhost, exchange.name, exchange.durable))
+                delete_exchange(broker, exchange)
         self._adopted = {}
 
     def _trim_outcomes(self) -> None:

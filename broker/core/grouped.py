@@ -21,6 +21,10 @@ class Grouped(Generic[G, T]):
         # Most groups are of one, and a dict for it takes 180 bytes more than a tuple.
         self._groups: dict[G, tuple[T] | dict[T, None]] = {}
 
+    def __bool__(self) -> bool:
+        """True if anything is in any group."""
+        return bool(self._groups)
+
     def add(self, group: G, thing: T) -> None:
         things = self._groups.setdefault(group, (thing,))
         if isinstance(things, dict):

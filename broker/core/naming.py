@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.amqp.field_table import encode_table
 from understudy.broker.amqp.methods import (
-    EXCHANGE_BIND,
     EXCHANGE_DECLARE,
     EXCHANGE_DECLARE_OK,
     EXCHANGE_DELETE,
     EXCHANGE_DELETE_OK,
-    EXCHANGE_UNBIND,
-    EXCHANGE_UNBIND_OK,
     QUEUE_BIND,
     QUEUE_BIND_OK,
     QUEUE_DECLARE,
@@ -28,6 +24,8 @@ from understudy.broker.amqp.methods import (
 from understudy.broker.core import deduplication, direct_reply
 from understudy.broker.core.argument_values import binding_octets, same_value
 from understudy.broker.core.dead_letters import EXCHANGE as DEAD_LETTER_EXCHANGE
+from understudy.broker.core.exchange_bindings import ExchangeBindings
+from understudy.broker.core.exchange_deletion import delete_exchange, delete_unbound
 from understudy.broker.core.exchanges import (
     ALTERNATE,
     DELAYED_MESSAGE,
@@ -37,49 +35,31 @@ from understudy.broker.core.exchanges import (
     BindingKey,
     Exchange,
 )
+from understudy.broker.core.names import BROKERS_PREFIX, MAX_NAME_BYTES, Names, one_line
 from understudy.broker.core.queue_arguments import COMPARED, FROM_FORMAT_5, check_arguments, check_exchange, check_type
 from understudy.broker.core.replication_level import REPLICATE, level_asked_for, level_of
 from understudy.broker.errors import (
     AccessRefusedError,
     CommandInvalidError,
     NotFoundError,
-    NotImplementedErrorSoft,
     PreconditionFailedError,
     ResourceLockedError,
 )
 from understudy.broker.log import record
 
 if TYPE_CHECKING:
-    from understudy.broker.core.channel import Channel, Handler
+    from understudy.broker.core.channel import Handler
     from understudy.broker.core.queue import Queue
 
-BROKERS_PREFIX = "understudy."
-"""Names of the broker's own: of tx-queues, which are no queues that a client could find, and of where questions are asked."""
-RESERVED_PREFIXES = ("amq.", BROKERS_PREFIX)
-MAX_NAME_BYTES = 255
-"""Of a short string (AMQP 0-9-1 section 4.2.5.3)."""
 
-
-def one_line(name: str) -> str:
-    """``name`` without CR and LF, as RabbitMQ takes names that are declared, bound or deleted."""
-    return name.replace("\n", "").replace("\r", "") if "\n" in name or "\r" in name else name
-
-
-class Naming:
+class Naming(Names):
     """The methods of the classes exchange and queue on one channel."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._connection = channel.connection
-        self._broker = channel.broker
-        self._registry = channel.broker.state.registry
 
     def handlers(self) -> dict[int, Handler]:
         return {
             EXCHANGE_DECLARE: self._declare_exchange,
             EXCHANGE_DELETE: self._delete_exchange,
-            EXCHANGE_BIND: self._bind_exchange,
-            EXCHANGE_UNBIND: self._unbind_exchange,
+            **ExchangeBindings(self._channel).handlers(),
             QUEUE_DECLARE: self._declare_queue,
             QUEUE_BIND: self._bind,
             QUEUE_UNBIND: self._unbind,
@@ -88,11 +68,6 @@ class Naming:
         }
 
     # -- looking up -----------------------------------------------------------------------------------------------
-
-    def _require(self, action: str, kind: str, name: str) -> None:
-        user = self._connection.user
-        assert user is not None
-        user.require(self._connection.vhost, action, kind, name)  # type: ignore[arg-type]
 
     def queue_for(self, name: str, action: str) -> Queue:
         """The queue of that name ("" means the one declared last on this channel), if the user may ``action`` it."""
@@ -120,28 +95,6 @@ class Naming:
     def _check_owner(self, queue: Queue) -> None:
         if queue.owner is not None and queue.owner is not self._connection:
             raise ResourceLockedError.queue(queue.name, queue.vhost)
-
-    def _exchange(self, name: str) -> Exchange:
-        found = self._registry.vhost(self._connection.vhost).exchanges.get(name)
-        if found is None:
-            raise NotFoundError.exchange(name, self._connection.vhost)
-        return found
-
-    @staticmethod
-    def _check_name(kind: str, name: str) -> None:
-        for prefix in RESERVED_PREFIXES:
-            if name.startswith(prefix):
-                raise AccessRefusedError.reserved_name(kind, name, prefix)
-
-    def _answer(self, no_wait: bool, method: int, key: int, *args: Any, queue: Queue | None = None) -> None:
-        """Answer when everything logged so far is stable, and no other broker leads; of a ``queue`` of this one alone, it may."""
-        if no_wait:
-            return
-        self._channel.answer_when_stable(self._stable_at(queue), method, lambda: self._channel.send(key, *args))
-
-    def _stable_at(self, queue: Queue | None) -> int:
-        broker = self._broker
-        return broker.provable() if queue is None or queue.level.declared_in_log else broker.log.end
 
     # -- exchanges ------------------------------------------------------------------------------------------------
 
@@ -217,17 +170,8 @@ class Naming:
         if existing is not None:
             if if_unused and existing.bindings:
                 raise PreconditionFailedError.in_use("exchange", name, vhost)
-            self._broker.append_record(record.encode_exchange_delete(vhost, name, existing.durable))
+            delete_exchange(self._broker, existing)
         self._answer(no_wait, EXCHANGE_DELETE, EXCHANGE_DELETE_OK)
-
-    def _bind_exchange(self, args: tuple[Any, ...]) -> None:
-        raise NotImplementedErrorSoft("exchange to exchange bindings are not implemented")
-
-    def _unbind_exchange(self, args: tuple[Any, ...]) -> None:
-        """No two exchanges are bound, so there is nothing to remove, and that succeeds."""
-        destination, source, _, no_wait, _ = args
-        self._check_unbind((("exchange", destination, "write"), ("exchange", source, "read")))
-        self._answer(no_wait, EXCHANGE_UNBIND, EXCHANGE_UNBIND_OK)
 
     # -- queues ---------------------------------------------------------------------------------------------------
 
@@ -351,10 +295,7 @@ class Naming:
             raise AccessRefusedError("operation not permitted on the default exchange")
         found = self._exchange(exchange)
         self._require("read", "exchange", exchange)
-        if found.needs_headers:
-            match = arguments.get("x-match", "all")
-            if match not in ("all", "any", "all-with-x", "any-with-x"):
-                raise PreconditionFailedError(f"invalid x-match field value {match!r}; expected all or any")
+        self._check_match(found, arguments)
         if not name and not routing_key:
             routing_key = queue.name  # AMQP 0-9-1, queue.bind: the default queue's name is its routing key then
         if self._bound_key(found, queue, routing_key, arguments) is None:
@@ -380,7 +321,7 @@ class Naming:
         name, exchange, routing_key, arguments = args
         name, exchange = self._name_or_last(one_line(name)), one_line(exchange)
         direct_reply.check_bindable(name)
-        self._check_unbind((("queue", name, "write"), ("exchange", exchange, "read")))
+        self._check_ends((("queue", name, "write"), ("exchange", exchange, "read")))
         vhost = self._registry.vhost(self._connection.vhost)
         queue, found = vhost.queues.get(name), vhost.exchanges.get(exchange)
         if queue is None and name.startswith(BROKERS_PREFIX):
@@ -403,13 +344,6 @@ class Naming:
                 return queue.id, routing_key, octets
         return None
 
-    def _check_unbind(self, things: Iterable[tuple[str, str, str]]) -> None:
-        """Raises what keeps the user from unbinding these (kind, name, action). They need not be there, as in RabbitMQ."""
-        for kind, name, action in things:
-            if kind == "exchange" and name == "":
-                raise AccessRefusedError("operation not permitted on the default exchange")
-            self._require(action, kind, name)
-
     def _remove_binding(self, queue: Queue, exchange: Exchange, key: BindingKey) -> None:
         """Remove a binding that is there; an auto-delete exchange goes with its last one."""
         if queue.level.declared_in_log:
@@ -419,8 +353,7 @@ class Naming:
             )
         else:
             self._registry.unbind(queue.vhost, exchange.name, key)
-        if exchange.auto_delete and not exchange.bindings:
-            self._broker.append_record(record.encode_exchange_delete(queue.vhost, exchange.name, exchange.durable))
+        delete_unbound(self._broker, [exchange])
 
     def _purge(self, args: tuple[Any, ...]) -> None:
         name, no_wait = args

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from understudy.broker.amqp.encode import ack_frame, nack_frame, return_frames, with_large_body
 from understudy.broker.amqp.methods import BASIC_PUBLISH, CONFIRM_SELECT, CONFIRM_SELECT_OK
-from understudy.broker.amqp.properties import expiration, headers, is_checked_persistent, user_id
+from understudy.broker.amqp.properties import expiration, is_checked_persistent, user_id
 from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core import direct_reply
 from understudy.broker.core.copies import MARK, copy_keys, route_all, without_bcc
 from understudy.broker.core.delayed_publish import delayed
-from understudy.broker.core.exchanges import with_alternates
 from understudy.broker.core.judged_publishes import Publish
 from understudy.broker.core.queue_arguments import MAX_MS
 from understudy.broker.core.reply import Reply
 from understudy.broker.core.reserved_exchanges import RESERVED_EXCHANGES, ReservedExchange
+from understudy.broker.core.routing import route
 from understudy.broker.errors import AccessRefusedError, NotFoundError, PreconditionFailedError, ResourceErrorSoft
 from understudy.broker.log.record import MAX_TARGETS
 from understudy.broker.message import MESSAGE_BYTES, Message
@@ -298,13 +298,10 @@ class Publishing:
             queue = vhost.queues.get(routing_key)
             queues = [queue] if queue is not None else []
         else:
-            tried = with_alternates(vhost.exchanges, found)
-            with_headers = any(each.needs_headers for each in tried)
-            fields = headers(properties) if with_headers and properties[0] & HEADERS_BIT else {}
-            queues = next(filter(None, (each.route(routing_key, fields) for each in tried)), [])
+            queues, by_headers = route(vhost.exchanges, found, (routing_key,), properties)
             self._check_targets(exchange, queues)
-            if with_headers:
-                return queues  # not by exchange and routing key alone
+            if by_headers:
+                return queues
         routes = connection.routes
         if len(routes) >= ROUTES_LIMIT:
             routes.clear()

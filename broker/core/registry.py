@@ -12,16 +12,19 @@ from typing import Any
 
 from understudy.broker.core.exchanges import (
     EXCHANGE_TYPES,
+    AnyBinding,
     Binding,
     BindingKey,
     DirectExchange,
     Exchange,
+    ExchangeBinding,
     exchange_class,
 )
 from understudy.broker.core.grouped import Grouped
 from understudy.broker.core.policies import Policies
 from understudy.broker.core.queue import Queue
 from understudy.broker.log import record
+from understudy.broker.log.exchange_bind_record import decode_exchange_bind
 
 DEFAULT_EXCHANGES = (
     ("amq.direct", "direct"),
@@ -31,18 +34,27 @@ DEFAULT_EXCHANGES = (
     ("amq.match", "headers"),
 )
 _ALWAYS_THERE = frozenset(name for name, _ in DEFAULT_EXCHANGES)
+BINDS = frozenset((record.BIND, record.EXCHANGE_BIND))
+UNBINDS = frozenset((record.UNBIND, record.EXCHANGE_UNBIND))
+_OF_EXCHANGES = (record.EXCHANGE_BIND, record.EXCHANGE_UNBIND)
 
 
 class VirtualHost:
-    """Exchanges and queues of one name space. ``bound`` is by queue id what goes with a queue; :class:`Registry` keeps it."""
+    """Exchanges and queues of one name space.
 
-    __slots__ = ("bound", "default", "exchanges", "name", "queues")
+    Attributes:
+        bound: by queue id what goes with a queue: exchanges, and their bindings that lead to it. :class:`Registry` keeps it.
+        onward: the same by exchange, of bindings that lead to exchanges.
+    """
+
+    __slots__ = ("bound", "default", "exchanges", "name", "onward", "queues")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.queues: dict[str, Queue] = {}
         self.exchanges: dict[str, Exchange] = {}
         self.bound: Grouped[int, tuple[Exchange, Binding]] = Grouped()
+        self.onward: Grouped[Exchange, tuple[Exchange, ExchangeBinding]] = Grouped()
         for exchange, kind in DEFAULT_EXCHANGES:
             self.exchanges[exchange] = EXCHANGE_TYPES[kind](
                 name, exchange, durable=True, auto_delete=False, internal=False, arguments={}
@@ -112,6 +124,10 @@ class Registry:
         """What the queue is bound to, in the order in which it was."""
         return list(dict.fromkeys(exchange for exchange, _ in self.vhost(queue.vhost).bound.of(queue.id)))
 
+    def sources_of(self, exchange: Exchange) -> list[Exchange]:
+        """The exchanges that pass messages on to ``exchange``, in the order in which they were bound."""
+        return list(dict.fromkeys(source for source, _ in self.vhost(exchange.vhost).onward.of(exchange)))
+
     def add_exchange(self, vhost: str, name: str, kind: str, flags: int, arguments: dict[str, Any]) -> Exchange:
         """Declare an exchange, or mark it as used. The same that is there already stays; another goes: :func:`is_another_exchange`.
 
@@ -147,21 +163,26 @@ class Registry:
         self._let_go(vhost, self.vhost(vhost).exchanges.pop(name, None))
 
     def _let_go(self, vhost: str, exchange: Exchange | None) -> None:
-        """Nothing is bound to this one any more."""
+        """Nothing is bound to this one any more, nor is this one to others."""
         if exchange is not None:
             self.judging -= exchange.deduplication is not None
             self.delaying -= exchange.delays
-            bound = self.vhost(vhost).bound
+            place = self.vhost(vhost)
             for binding in exchange.bindings.values():
-                bound.remove(binding.queue.id, (exchange, binding))
+                _forget(place, exchange, binding)
+            for source, onward in place.onward.pop(exchange):
+                source.unbind(onward.key)
 
-    def bind(self, vhost: str, exchange: str, binding: Binding) -> bool:
+    def bind(self, vhost: str, exchange: str, binding: AnyBinding) -> bool:
         self.version += 1
         place = self.vhost(vhost)
         found = place.exchanges.get(exchange)
         if found is None or not found.bind(binding):
             return False
-        place.bound.add(binding.queue.id, (found, binding))
+        if isinstance(binding, ExchangeBinding):
+            place.onward.add(binding.destination, (found, binding))
+        else:
+            place.bound.add(binding.queue.id, (found, binding))
         return True
 
     def unbind(self, vhost: str, exchange: str, key: BindingKey) -> bool:
@@ -171,8 +192,16 @@ class Registry:
         binding = None if found is None else found.bindings.get(key)
         if found is None or binding is None:
             return False
-        place.bound.remove(binding.queue.id, (found, binding))
+        _forget(place, found, binding)
         return found.unbind(key)
+
+
+def _forget(place: VirtualHost, exchange: Exchange, binding: AnyBinding) -> None:
+    """A binding of ``exchange`` goes with neither queue nor destination any more."""
+    if isinstance(binding, ExchangeBinding):
+        place.onward.remove(binding.destination, (exchange, binding))
+    else:
+        place.bound.remove(binding.queue.id, (exchange, binding))
 
 
 def is_another_exchange(held: bytes, raw: bytes) -> bool:
@@ -185,19 +214,26 @@ def is_another_exchange(held: bytes, raw: bytes) -> bool:
     )
 
 
-ImageKey = tuple[str, str, int, str, bytes]
-"""(vhost, exchange, queue id, routing key, encoded arguments): what makes two bindings of one broker the same."""
+ImageKey = tuple[str, str, int | str, str, bytes]
+"""(vhost, exchange, queue id or name of the destination exchange, routing key, encoded arguments).
+
+Two bindings of one broker with the same key are the same.
+"""
 
 
 class TopologyImage:
-    """The declare, exchange and bind records that are in force at the applied position, as bytes."""
+    """The declare, exchange and bind records that are in force at the applied position, as bytes.
+
+    ``onward``: how many bindings lead to exchanges.
+    """
 
     def __init__(self) -> None:
         self.queues: dict[int, bytes] = {}
         self.exchanges: dict[tuple[str, str], bytes] = {}
         self.bindings: dict[ImageKey, bytes] = {}
-        self._bound: Grouped[int, ImageKey] = Grouped()
+        self._bound: Grouped[int | tuple[str, str], ImageKey] = Grouped()  # by queue id, or by the destination exchange
         self._bound_to: Grouped[tuple[str, str], ImageKey] = Grouped()
+        self.onward = 0
 
     def records(self) -> list[bytes]:
         """Exchanges, then queues, then bindings: an order in which they can be declared."""
@@ -215,9 +251,7 @@ class TopologyImage:
         elif kind == record.QUEUE_DELETE:
             queue_id = record.decode_queue_delete(raw, 5)
             self.queues.pop(queue_id, None)
-            for key in self._bound.pop(queue_id):
-                self.bindings.pop(key, None)
-                self._bound_to.remove(key[:2], key)
+            self._end_bindings_to(queue_id)
         elif kind == record.EXCHANGE_DECLARE:
             vhost, name, *_ = record.decode_exchange_declare(raw, 5, end)
             if is_another_exchange(self.exchanges.get((vhost, name), raw), raw):
@@ -225,24 +259,49 @@ class TopologyImage:
             self.exchanges[vhost, name] = raw
         elif kind == record.EXCHANGE_DELETE:
             self._remove_exchange(record.decode_exchange_delete(raw, 5))
-        elif kind == record.BIND:
-            key = record.decode_bind(raw, 5, end)
+        elif kind in BINDS:
+            key = _image_key(kind, raw)
+            self.onward += kind == record.EXCHANGE_BIND and key not in self.bindings
             self.bindings[key] = raw
-            self._bound.add(key[2], key)
+            self._bound.add(_end_of(key), key)
             self._bound_to.add(key[:2], key)
-        elif kind == record.UNBIND:
-            key = record.decode_bind(raw, 5, end)
+        elif kind in UNBINDS:
+            key = _image_key(kind, raw)
             if self.bindings.pop(key, None) is not None:
-                self._bound.remove(key[2], key)
+                self.onward -= kind == record.EXCHANGE_UNBIND
+                self._bound.remove(_end_of(key), key)
                 self._bound_to.remove(key[:2], key)
 
     def holds_what_is_bound(self, raw: bytes) -> bool:
-        """Whether the queue and the exchange of a BIND are here."""
-        vhost, exchange, queue_id, *_ = record.decode_bind(raw, 5, len(raw))
-        return queue_id in self.queues and (exchange in _ALWAYS_THERE or (vhost, exchange) in self.exchanges)
+        """True if both ends of a record of `BINDS` are here."""
+        vhost, exchange, bound, *_ = _image_key(raw[0], raw)
+        there = bound in self.queues if isinstance(bound, int) else self._has_exchange(vhost, bound)
+        return there and self._has_exchange(vhost, exchange)
+
+    def _has_exchange(self, vhost: str, name: str) -> bool:
+        return name in _ALWAYS_THERE or (vhost, name) in self.exchanges
 
     def _remove_exchange(self, name: tuple[str, str]) -> None:
         self.exchanges.pop(name, None)
         for key in self._bound_to.pop(name):
-            self.bindings.pop(key, None)
-            self._bound.remove(key[2], key)
+            self.onward -= isinstance(key[2], str)
+            del self.bindings[key]
+            self._bound.remove(_end_of(key), key)
+        self._end_bindings_to(name)
+
+    def _end_bindings_to(self, end: int | tuple[str, str]) -> None:
+        for key in self._bound.pop(end):
+            self.onward -= isinstance(key[2], str)
+            del self.bindings[key]
+            self._bound_to.remove(key[:2], key)
+
+
+def _image_key(kind: int, raw: bytes) -> ImageKey:
+    """Of a whole record of `BINDS` or `UNBINDS`."""
+    decode = decode_exchange_bind if kind in _OF_EXCHANGES else record.decode_bind
+    return decode(raw, 5, len(raw))
+
+
+def _end_of(key: ImageKey) -> int | tuple[str, str]:
+    """The queue id, or virtual host and name of the exchange, that a binding leads to."""
+    return key[2] if isinstance(key[2], int) else (key[0], key[2])

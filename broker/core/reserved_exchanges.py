@@ -4,7 +4,7 @@ A request is never part of a transaction or of a branch, goes to no queue, and i
 permission (403), without ``reply-to`` or with a body that is none (406). On a channel in confirm mode its confirm says that the
 request was taken, not that it was carried out. The answer says that (``reply.py``).
 
-No client can declare or bind an exchange of such a name: `naming.BROKERS_PREFIX`.
+No client can declare or bind an exchange of such a name: `names.BROKERS_PREFIX`.
 """
 
 from __future__ import annotations

@@ -20,16 +20,17 @@ from understudy.broker.amqp.field_table import FieldTable, decode_table
 from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.core.deduplication import DeduplicationRule
 from understudy.broker.core.entry import Entry
-from understudy.broker.core.exchanges import Binding, exchange_class
+from understudy.broker.core.exchanges import Binding, ExchangeBinding, exchange_class
 from understudy.broker.core.id_windows import IdWindows
 from understudy.broker.core.message_expiry import ANY_CONSUMER, Arrival
 from understudy.broker.core.policies import Policies
 from understudy.broker.core.priority_queue import queue_class
 from understudy.broker.core.queue import Queue
 from understudy.broker.core.queue_arguments import FROM_FORMAT_5
-from understudy.broker.core.registry import Registry, TopologyImage, is_another_exchange
+from understudy.broker.core.registry import BINDS, Registry, TopologyImage, is_another_exchange
 from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.log import frame, record
+from understudy.broker.log.exchange_bind_record import decode_exchange_bind
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.log import Log
@@ -121,6 +122,8 @@ class BrokerState:
             record.EXCHANGE_DELETE: self._take_topology,
             record.BIND: self._take_topology,
             record.UNBIND: self._take_topology,
+            record.EXCHANGE_BIND: self._take_topology,
+            record.EXCHANGE_UNBIND: self._take_topology,
             record.ENQUEUE: self._take_enqueue,
             record.DEQUEUE: self._take_dequeue,
             record.TX_ENQUEUE: self._take_tx_enqueue,
@@ -737,7 +740,7 @@ class BrokerState:
         kind = raw[0]
         if self.deduplicates:
             self._apply_windows(kind, raw, self.log.pending[0][0] if in_log else 0)
-        if kind == record.BIND and not self.image.holds_what_is_bound(raw):
+        if kind in BINDS and not self.image.holds_what_is_bound(raw):
             return  # they were forgotten for a refill, which brings this with them, or never comes; or come themselves with the log
         self.image.apply(kind, raw)
         if kind == record.QUEUE_DELETE:
@@ -801,6 +804,8 @@ class BrokerState:
                 self.deduplicates = True
         elif kind == record.EXCHANGE_DELETE:
             registry.remove_exchange(*record.decode_exchange_delete(raw, 5))
+        elif kind in (record.EXCHANGE_BIND, record.EXCHANGE_UNBIND):
+            self._register_exchange_binding(kind, raw)
         else:
             vhost, exchange, queue_id, routing_key, arguments = record.decode_bind(raw, 5, end)
             queue = self.queues.get(queue_id)
@@ -810,6 +815,16 @@ class BrokerState:
                 registry.bind(vhost, exchange, Binding(queue, routing_key, _table(arguments), arguments))
             else:
                 registry.unbind(vhost, exchange, (queue_id, routing_key, arguments))
+
+    def _register_exchange_binding(self, kind: int, raw: bytes) -> None:
+        registry = self.registry
+        vhost, source, destination, routing_key, arguments = decode_exchange_bind(raw, 5, len(raw))
+        if kind == record.EXCHANGE_UNBIND:
+            registry.unbind(vhost, source, (destination, routing_key, arguments))
+            return
+        led_to = registry.vhost(vhost).exchanges.get(destination)
+        if led_to is not None:
+            registry.bind(vhost, source, ExchangeBinding(led_to, routing_key, _table(arguments), arguments))
 
     def rebuild_registry(self, keep_places: bool = False) -> None:
         """Make the registry anew from the applied image and what is pending; queues that neither knows are dropped.
@@ -895,9 +910,11 @@ class BrokerState:
 
         A branch, or that one was completed, takes 2; a message in a transaction that lives from its commit on takes 3; a body in
         parts takes 4; a queue that was declared with dead letters, a limit or priorities takes 5, and so does an exchange that
-        delays, and a message that has moved, comes late, or came back and was counted. A policy alone takes nothing: what it asks
-        for waits until all brokers of the group read it.
+        delays, and a message that has moved, comes late, or came back and was counted. An exchange bound to another takes 6.
+        A policy alone takes nothing: what it asks for waits until all brokers of the group read it.
         """
+        if self.image.onward or any(vhost.onward for vhost in self.registry.vhosts.values()):
+            return record.EXCHANGE_BINDINGS_VERSION
         if (
             self.has_moved
             or self.registry.delaying
@@ -965,6 +982,8 @@ def _check_readable(raw: bytes) -> None:
             raise record.UnknownExchangeTypeError(vhost, name, exchange_type)
     elif kind == record.BIND:
         _table(record.decode_bind(raw, 5, end)[-1])
+    elif kind == record.EXCHANGE_BIND:
+        _table(decode_exchange_bind(raw, 5, end)[-1])
 
 
 def _table(raw: bytes) -> FieldTable:

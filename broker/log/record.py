@@ -25,7 +25,7 @@ from understudy.broker.message import DelayedMessage, Message, MovedMessage
 from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
 from understudy.broker.transactions.xid import Xid
 
-FORMAT_VERSION: Final = 5
+FORMAT_VERSION: Final = 6
 """The newest that this code reads, and writes."""
 OLDEST_FORMAT_VERSION: Final = 1
 """The oldest that it reads."""
@@ -39,6 +39,8 @@ PARTS_VERSION: Final = 4
 """The one with which bodies in parts came."""
 MOVES_VERSION: Final = 5
 """The one with which messages came that leave one queue for others, that are counted when they come back, or come late."""
+EXCHANGE_BINDINGS_VERSION: Final = 6
+"""The one with which bindings between exchanges came."""
 
 HOLE: Final = 0
 EPOCH: Final = 1
@@ -67,15 +69,29 @@ TX_ENQUEUE_PARTED: Final = 24
 MOVE: Final = 25
 RETURN: Final = 26
 ID_TIME: Final = 27
+EXCHANGE_BIND: Final = 28
+EXCHANGE_UNBIND: Final = 29
 TRANSIENT: Final = 0x80
 
-NEWEST_KINDS: Final[dict[int, int]] = {1: BARRIER, 2: DTX_FORGET, 3: TX_ENQUEUE_TIMED, 4: TX_ENQUEUE_PARTED, 5: ID_TIME}
+NEWEST_KINDS: Final[dict[int, int]] = {
+    1: BARRIER,
+    2: DTX_FORGET,
+    3: TX_ENQUEUE_TIMED,
+    4: TX_ENQUEUE_PARTED,
+    5: ID_TIME,
+    6: EXCHANGE_UNBIND,
+}
 """Format to the newest kind of record that a log of it may hold.
 
 Kinds are numbered in the order in which they came, and the bytes of a kind never change: what changes gets a new one. So a number
 tells who can read a record, and a primary holds back whatever its group cannot (``Log.confine``). No record has the number 21.
 """
-TOPOLOGY: Final = frozenset((QUEUE_DECLARE, QUEUE_DELETE, EXCHANGE_DECLARE, EXCHANGE_DELETE, BIND, UNBIND))
+TOPOLOGY: Final = frozenset(
+    (
+        *(QUEUE_DECLARE, QUEUE_DELETE, EXCHANGE_DECLARE, EXCHANGE_DELETE),
+        *(BIND, UNBIND, EXCHANGE_BIND, EXCHANGE_UNBIND),
+    )
+)
 KIND_NAMES: Final = {
     HOLE: "hole",
     EPOCH: "epoch",
@@ -104,6 +120,8 @@ KIND_NAMES: Final = {
     MOVE: "move",
     RETURN: "return",
     ID_TIME: "id-time",
+    EXCHANGE_BIND: "exchange-bind",
+    EXCHANGE_UNBIND: "exchange-unbind",
 }
 
 # Why a message left its queue.

@@ -393,14 +393,98 @@ def test_ignored_arguments_make_no_other_queue(understudy: Any, argument: str, v
         assert channel.queue_declare(name, durable=True, arguments=arguments).method.queue == name
 
 
-def test_binding_exchanges_closes_the_channel_alone(understudy: Any) -> None:
-    """RabbitMQ binds them."""
-    other, channel = understudy.channel(), understudy.channel()
+# -- bindings between exchanges ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def exchanges(connection: Any) -> Iterator[list[str]]:
+    """Three fanout exchanges."""
+    channel = connection.channel()
+    names = [f"habits.exchange.{number}" for number in range(3)]
+    for name in names:
+        channel.exchange_declare(name, "fanout")
+    yield names
+    for name in names:
+        connection.channel().exchange_delete(name)
+
+
+def got(channel: Any, queue: str) -> list[bytes]:
+    """Bodies of all messages of the queue."""
+    return [body for _, _, body in iter(lambda: channel.basic_get(queue, auto_ack=True), (None, None, None))]
+
+
+def test_a_message_goes_through_a_circle_of_exchanges_once(connection: Any, queue: str, exchanges: list[str]) -> None:
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.queue_declare(queue)
+    first, second, third = exchanges
+    for destination, source in ((second, first), (third, second), (first, third), (second, third)):
+        channel.exchange_bind(destination, source)
+    channel.queue_bind(queue, second)
+    channel.queue_bind(queue, third)
+    for exchange in exchanges:
+        channel.basic_publish(exchange, "", exchange.encode(), mandatory=True)
+    assert got(channel, queue) == [exchange.encode() for exchange in exchanges]
+    channel.exchange_unbind(second, first)
+    with pytest.raises(pika.exceptions.UnroutableError):
+        channel.basic_publish(first, "", b"", mandatory=True)
+
+
+def test_an_alternate_exchange_is_for_what_matches_no_binding(
+    connection: Any, queue: str, exchanges: list[str]
+) -> None:
+    """A binding that leads to an exchange without a queue is one."""
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.queue_declare(queue)
+    spill, empty, _ = exchanges
+    front = "habits.front"
+    channel.exchange_declare(front, "direct", arguments={"alternate-exchange": spill})
+    channel.queue_bind(queue, spill)
+    channel.exchange_bind(empty, front, "known")
+    channel.basic_publish(front, "unknown", b"spilt", mandatory=True)
+    with pytest.raises(pika.exceptions.UnroutableError):
+        channel.basic_publish(front, "known", b"", mandatory=True)
+    assert got(channel, queue) == [b"spilt"]
+    channel.exchange_delete(front)
+
+
+def test_auto_delete_exchanges_go_in_a_chain(connection: Any) -> None:
+    channel = connection.channel()
+    names = [f"habits.going.{number}" for number in range(3)]
+    for name in names:
+        channel.exchange_declare(name, "fanout", auto_delete=True)
+    for destination, source in zip(names[1:], names, strict=False):
+        channel.exchange_bind(destination, source)
+    channel.exchange_delete(names[-1])
+    for name in names:
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+            connection.channel().exchange_declare(name, passive=True)
+        assert caught.value.reply_code == 404
+
+
+@pytest.mark.parametrize(
+    ("destination", "source", "code", "text"),
+    [
+        ("", "amq.fanout", 403, "operation not permitted on the default exchange"),
+        ("amq.fanout", "", 403, "operation not permitted on the default exchange"),
+        ("habits.none", "amq.fanout", 404, "no exchange 'habits.none' in vhost '/'"),
+        ("amq.fanout", "habits.none", 404, "no exchange 'habits.none' in vhost '/'"),
+        ("habits.none", "habits.neither", 404, "no exchange 'habits.neither' in vhost '/'"),
+    ],
+)
+def test_exchanges_that_cannot_be_bound(connection: Any, destination: str, source: str, code: int, text: str) -> None:
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
-        channel.exchange_bind("amq.fanout", "amq.topic", "key")
-    assert caught.value.reply_code == 540
-    assert "exchange to exchange bindings are not implemented" in caught.value.reply_text
-    assert other.queue_declare("", exclusive=True).method.message_count == 0
+        connection.channel().exchange_bind(destination, source)
+    assert (caught.value.reply_code, text in caught.value.reply_text) == (code, True)
+
+
+def test_an_exchange_bound_to_itself_is_refused(understudy: Any) -> None:
+    """RabbitMQ binds it."""
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
+        understudy.channel().exchange_bind("amq.fanout", "amq.fanout", "key")
+    assert caught.value.reply_code == 406
+    assert "exchange 'amq.fanout' in vhost '/' cannot be bound to itself" in caught.value.reply_text
 
 
 # -- priorities, and which consumers are served -----------------------------------------------------------------------

@@ -112,11 +112,13 @@ def _topology(admin: Hand) -> None:
     for queue in ("orders", "bills"):
         admin(calls.bind, queue, "all", queue)
     admin(calls.bind, "stock", "short-lived", "a.#")
+    admin(calls.bind_exchange, "all", "short-lived", "b.#")
 
 
 def _end_of_topology(group: _Recorded) -> None:
     admin = group.hand()
     admin(calls.unbind, "stock", "short-lived", "a.#")
+    admin(calls.unbind_exchange, "all", "short-lived", "b.#")
     admin(calls.delete_exchange, "short-lived")
     admin(calls.declare, "gone-soon")
     admin.publish("gone-soon", b"1", b"2")

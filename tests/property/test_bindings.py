@@ -1,4 +1,4 @@
-"""What is bound is found by queue and by exchange: after any changes it is what a walk through all bindings finds."""
+"""After any changes the indexes of bindings hold what a walk through all bindings finds, and messages go where that leads."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.broker.core.exchanges import EXCHANGE_TYPES, Binding, Exchange
+from understudy.broker.amqp.properties import encode_properties
+from understudy.broker.core.exchanges import EXCHANGE_TYPES, AnyBinding, Exchange, ExchangeBinding
 from understudy.broker.core.grouped import Grouped
+from understudy.broker.core.registry import BINDS
+from understudy.broker.core.routing import route
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
+from understudy.broker.log.exchange_bind_record import decode_exchange_bind, encode_exchange_bind
 
 NO_ARGUMENTS = bytes(4)
 vhosts = st.sampled_from(["/", "v"])
@@ -37,6 +41,11 @@ def bind(remove: bool, queue_id: int, exchange: str, key: str) -> bytes:
     return record.encode_bind(remove, vhost_of(queue_id), exchange, queue_id, key, NO_ARGUMENTS, True)
 
 
+def pass_on(remove: bool, vhost: str, source: str, destination: str, key: str) -> bytes:
+    """An exchange is bound to another one, or to itself: no broker writes that, and a log with it must do no harm."""
+    return encode_exchange_bind(remove, vhost, source, destination, key, NO_ARGUMENTS, True)
+
+
 changes = st.one_of(
     st.builds(queue_declare, queues, st.sampled_from(["a", "b"])),
     st.builds(record.encode_queue_delete, queues, st.just(True)),
@@ -46,6 +55,8 @@ changes = st.one_of(
     st.builds(bind, st.just(False), queues, exchanges, keys),
     st.builds(bind, st.just(False), queues, exchanges, keys),
     st.builds(bind, st.booleans(), queues, exchanges, keys),
+    st.builds(pass_on, st.just(False), vhosts, exchanges, exchanges, keys),
+    st.builds(pass_on, st.booleans(), vhosts, exchanges, exchanges, keys),
 )
 
 
@@ -55,7 +66,7 @@ class Walked:
     def __init__(self) -> None:
         self.queues: dict[int, bytes] = {}
         self.exchanges: dict[tuple[str, str], bytes] = {}
-        self.bindings: dict[tuple[str, str, int, str, bytes], bytes] = {}
+        self.bindings: dict[tuple[str, str, int | str, str, bytes], bytes] = {}
 
     def apply(self, raw: bytes) -> None:
         kind, end = raw[0], len(raw)
@@ -69,6 +80,10 @@ class Walked:
             self.bindings[record.decode_bind(raw, 5, end)] = raw
         elif kind == record.UNBIND:
             self.bindings.pop(record.decode_bind(raw, 5, end), None)
+        elif kind == record.EXCHANGE_BIND:
+            self.bindings[decode_exchange_bind(raw, 5, end)] = raw
+        elif kind == record.EXCHANGE_UNBIND:
+            self.bindings.pop(decode_exchange_bind(raw, 5, end), None)
         elif kind == record.EXCHANGE_DELETE:
             self.remove_exchange(*record.decode_exchange_delete(raw, 5))
         else:
@@ -81,7 +96,22 @@ class Walked:
 
     def remove_exchange(self, vhost: str, name: str) -> None:
         self.exchanges.pop((vhost, name), None)
-        self.bindings = {key: raw for key, raw in self.bindings.items() if key[:2] != (vhost, name)}
+        self.bindings = {
+            key: raw for key, raw in self.bindings.items() if key[0] != vhost or name not in (key[1], key[2])
+        }
+
+    def reached(self, vhost: str, first: str, kinds: dict[str, str]) -> set[int]:
+        """The queues of a message with the key "k", found by steps along all bindings until nothing is new."""
+        visited: set[int | str] = {first}
+        while True:
+            more = {
+                end
+                for of, exchange, end, key, _ in self.bindings
+                if of == vhost and exchange in visited and (kinds[exchange] != "direct" or key == "k")
+            }
+            if more <= visited:
+                return {each for each in visited if isinstance(each, int)}
+            visited |= more
 
     def records(self) -> list[bytes]:
         return [*self.exchanges.values(), *self.queues.values(), *self.bindings.values()]
@@ -90,22 +120,30 @@ class Walked:
 def assert_as_walked(state: BrokerState, walked: Walked) -> None:
     assert state.image.records() == walked.records()
     for name, vhost in state.registry.vhosts.items():
-        found: dict[int, set[tuple[Exchange, Binding]]] = {}
+        found: dict[int | Exchange, set[tuple[Exchange, AnyBinding]]] = {}
+        kinds = {exchange.name: exchange.kind for exchange in vhost.exchanges.values()}
         for exchange in vhost.exchanges.values():
             wanted = [key[2:] for key in walked.bindings if key[:2] == (name, exchange.name)]
             assert list(exchange.bindings) == wanted
             for binding in exchange.bindings.values():
-                found.setdefault(binding.queue.id, set()).add((exchange, binding))
-            if exchange.kind == "direct":
-                reached = dict.fromkeys(queue_id for queue_id, key, _ in wanted if key == "k")
-                assert [queue.id for queue in exchange.route("k", {})] == [*reached]
+                end = binding.destination if isinstance(binding, ExchangeBinding) else binding.queue.id
+                found.setdefault(end, set()).add((exchange, binding))
+            assert exchange.onward == sum(isinstance(key[0], str) for key in wanted)
+            ids = [queue.id for queue in route(vhost.exchanges, exchange, ("k",), encode_properties())[0]]
+            assert len(ids) == len(set(ids))
+            assert set(ids) == walked.reached(name, exchange.name, kinds)
+        for exchange in vhost.exchanges.values():
+            assert set(vhost.onward.of(exchange)) == found.get(exchange, set())
         for queue_id, queue in state.queues.items():
             assert set(vhost.bound.of(queue_id)) == found.get(queue_id, set())
             if queue.vhost == name:
                 of_it = state.registry.exchanges_of(queue)
                 assert len(of_it) == len(set(of_it))
                 assert set(of_it) == {exchange for exchange, _ in found.get(queue_id, ())}
-        assert vhost.bound._groups.keys() == found.keys()  # nothing is kept of what is gone
+        assert (
+            vhost.bound._groups.keys() | vhost.onward._groups.keys() == found.keys()
+        )  # nothing is kept of what is gone
+    assert state.image.onward == sum(isinstance(key[2], str) for key in walked.bindings)
 
 
 @settings(max_examples=300, deadline=None)
@@ -115,7 +153,7 @@ def test_bindings_by_queue_and_by_exchange(raws: list[bytes], rebuilt: bool) -> 
     begun = [queue_declare(queue_id, "a") for queue_id in (1, 2, 3, 4)]
     begun += [exchange_declare(vhost, "x", "direct", False) for vhost in ("/", "v")]
     for raw in begun + raws:
-        if raw[0] == record.BIND and not state.image.holds_what_is_bound(raw):
+        if raw[0] in BINDS and not state.image.holds_what_is_bound(raw):
             continue
         if raw[0] == record.QUEUE_DECLARE and record.decode_queue_declare(raw, 5, len(raw))[0] in state.queues:
             continue  # an id is given once
@@ -128,11 +166,15 @@ def test_bindings_by_queue_and_by_exchange(raws: list[bytes], rebuilt: bool) -> 
         assert_as_walked(state, walked)
     for queue_id in (1, 2, 3, 4):
         state.append_record(record.encode_queue_delete(queue_id, True))
+    for vhost in ("/", "v"):
+        for exchange in ("x", "amq.direct", "amq.topic"):
+            state.append_record(record.encode_exchange_delete(vhost, exchange, True))
     state.log.apply_up_to(state.log.end)
     assert not state.image.bindings
+    assert not state.image.onward
     assert not state.image._bound._groups
     assert not state.image._bound_to._groups
-    assert not any(vhost.bound._groups for vhost in state.registry.vhosts.values())
+    assert not any(vhost.bound or vhost.onward for vhost in state.registry.vhosts.values())
 
 
 @given(

@@ -35,10 +35,14 @@ from understudy.broker.amqp.methods import (
     DTX_SELECT_OK,
     DTX_SET_TIMEOUT,
     DTX_START,
+    EXCHANGE_BIND,
+    EXCHANGE_BIND_OK,
     EXCHANGE_DECLARE,
     EXCHANGE_DECLARE_OK,
     EXCHANGE_DELETE,
     EXCHANGE_DELETE_OK,
+    EXCHANGE_UNBIND,
+    EXCHANGE_UNBIND_OK,
     QUEUE_BIND,
     QUEUE_BIND_OK,
     QUEUE_DECLARE,
@@ -115,6 +119,20 @@ def bind(client: SimClient, queue: str, exchange: str, key: str, arguments: Tabl
 
 def unbind(client: SimClient, queue: str, exchange: str, key: str, arguments: Table | None = None) -> Program:
     yield from client.call(encode_method(1, QUEUE_UNBIND, queue, exchange, key, arguments or {}), QUEUE_UNBIND_OK)
+
+
+def bind_exchange(
+    client: SimClient, destination: str, source: str, key: str, arguments: Table | None = None
+) -> Program:
+    frames = encode_method(1, EXCHANGE_BIND, destination, source, key, False, arguments or {})
+    yield from client.call(frames, EXCHANGE_BIND_OK)
+
+
+def unbind_exchange(
+    client: SimClient, destination: str, source: str, key: str, arguments: Table | None = None
+) -> Program:
+    frames = encode_method(1, EXCHANGE_UNBIND, destination, source, key, False, arguments or {})
+    yield from client.call(frames, EXCHANGE_UNBIND_OK)
 
 
 def get(client: SimClient, queue: str, *, no_ack: bool = False) -> Program:

@@ -16,7 +16,7 @@ from understudy.replicator.direct.handshake import MIN_NONCE_BYTES, Hello
 from understudy.replicator.direct.session import RECORD_FORMATS, WIRE_VERSIONS
 
 FUTURE_KIND: Final = 99
-"""The kind of record that format 6 brings."""
+"""The kind of record that format 7 brings."""
 
 
 def future_record(number: int) -> bytes:
@@ -67,7 +67,9 @@ BEFORE: Final = Release(name="before", wire_versions=(1, 1), record_formats=(1, 
 """Knows no time to live that a commit begins."""
 BEFORE_MOVES: Final = Release(name="before moves", record_formats=(1, 4, 1))
 """Knows no message that leaves one queue for others."""
-NEXT: Final = Release(name="next", wire_versions=(1, 3), record_formats=(1, 6, 1), kinds=(FUTURE_KIND,))
+BEFORE_EXCHANGE_BINDINGS: Final = Release(name="before exchange bindings", record_formats=(1, 5, 1))
+"""Knows no exchange that is bound to another."""
+NEXT: Final = Release(name="next", wire_versions=(1, 3), record_formats=(1, 7, 1), kinds=(FUTURE_KIND,))
 """Speaks with :data:`THIS`, and knows more."""
-AFTER_NEXT: Final = Release(name="after next", wire_versions=(3, 4), record_formats=(6, 7, 6), kinds=(FUTURE_KIND,))
+AFTER_NEXT: Final = Release(name="after next", wire_versions=(3, 4), record_formats=(7, 8, 7), kinds=(FUTURE_KIND,))
 """Does not speak with :data:`THIS` any more."""

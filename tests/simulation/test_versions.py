@@ -1,7 +1,7 @@
 """Groups whose brokers run different versions of the program (DESIGN 12): mixed ones work, and what cannot be read is refused.
 
-The newer version is made up (``release.NEXT``): wire versions 1 to 3, record formats 1 to 6, and with format 6 a kind of record
-that the program of this tree, which reads 1 to 5, does not know.
+The newer version is made up (``release.NEXT``): wire versions 1 to 3, record formats 1 to 7, and with format 7 a kind of record
+that the program of this tree, which reads 1 to 6, does not know.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TRIES = 20
 @pytest.fixture(autouse=True)
 def _the_next_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a newer program's tables say. ``record.FORMAT_VERSION`` stays: it is that of the program which is tested."""
-    for formats in (6, 7):
+    for formats in (7, 8):
         monkeypatch.setitem(record.NEWEST_KINDS, formats, FUTURE_KIND)
     monkeypatch.setitem(record.KIND_NAMES, FUTURE_KIND, "future")
 
@@ -48,7 +48,7 @@ def written(node: SimNode) -> int:
 
 
 def write_future(group: Scenario, number: int = 0) -> int:
-    """The primary writes a record of format 6; its offset."""
+    """The primary writes a record of format 7; its offset."""
     node = group.primary
 
     def write() -> None:
@@ -89,7 +89,7 @@ def test_a_rolling_upgrade() -> None:
             spanning.publish("a", b"while it is away")
             group.ready()
             assert group.primary is first
-            assert written(first) == 5
+            assert written(first) == 6
             spanning.committed(name)
             done += [name.encode(), b"while it is away"]
             group.everywhere("a", *done)
@@ -109,7 +109,7 @@ def test_a_rolling_upgrade() -> None:
         group.everywhere("a", *done)
         group.everywhere("b", b"tx 0", b"tx 1", b"last")
         assert set(wire_versions(group).values()) == {3}
-        group.until("the newer format is written", lambda: written(second) == 6)
+        group.until("the newer format is written", lambda: written(second) == 7)
         offset = write_future(group)
         group.until("all hold it", lambda: all(node.node.state.log.durable >= offset for node in group.nodes))
         for node in group.nodes:
@@ -130,22 +130,24 @@ def test_the_newer_program_leads_older_ones() -> None:
         first = group.replace_primary(newer)
         first.start()
         group.ready()
-        assert written(newer) == 5
+        assert written(newer) == 6
         assert wire_versions(group) == {frozenset({newer.name, name}): 2 for name in (first.name, older.name)}
         opened(group, "two").committed("two")
         group.everywhere("a", b"one", b"two")
         assert not newer.node.state.log.may_hold(FUTURE_KIND)
         assert newer.node.state.log.may_hold(record.COMMIT)
-        with pytest.raises(AssertionError, match=f"kind {FUTURE_KIND} is appended, {record.ID_TIME} is the newest"):
+        with pytest.raises(
+            AssertionError, match=f"kind {FUTURE_KIND} is appended, {record.EXCHANGE_UNBIND} is the newest"
+        ):
             newer.node.broker.append_record(future_record(1))
         run(group, older, NEXT)
         group.ready()
         group.run_ms(1_000)
-        assert written(newer) == 5, f"{first.name} still runs the older program"
+        assert written(newer) == 6, f"{first.name} still runs the older program"
         raised = group.world.happened["log format"]
         run(group, first, NEXT)
         group.ready()
-        group.until("the newer format is written", lambda: written(newer) == 6)
+        group.until("the newer format is written", lambda: written(newer) == 7)
         assert group.world.happened["log format"] == raised + 1
         write_future(group, 2)
         opened(group, "three").committed("three")
@@ -166,7 +168,7 @@ def test_a_member_that_has_not_linked_yet_holds_the_format_back() -> None:
         assert absent.name in group.members
         assert written(successor) == 1
         group.mend()
-        group.until("the newer format is written", lambda: written(successor) == 6)
+        group.until("the newer format is written", lambda: written(successor) == 7)
 
 
 def test_who_does_not_read_the_format_in_force_is_turned_away() -> None:
@@ -177,7 +179,7 @@ def test_who_does_not_read_the_format_in_force_is_turned_away() -> None:
         for node in group.nodes:
             run(group, node, NEXT)
         group.ready()
-        group.until("format 6", lambda: written(group.primary) == 6)
+        group.until("format 7", lambda: written(group.primary) == 7)
         primary, late = group.primary, group.backups[0]
         run(group, late, THIS)
         hand = group.hand()
@@ -188,7 +190,7 @@ def test_who_does_not_read_the_format_in_force_is_turned_away() -> None:
         assert 1 <= group.world.happened["link refused"] - refused <= TRIES
         [text] = set(refusals(primary))
         assert (
-            f"{primary.name} writes the log in format 6, {late.name} reads formats up to 5: upgrade {late.name}" in text
+            f"{primary.name} writes the log in format 7, {late.name} reads formats up to 6: upgrade {late.name}" in text
         )
         assert late.up
         run(group, late, NEXT)
@@ -215,11 +217,11 @@ def test_who_waits_for_the_epoch_to_begin_is_looked_at_again() -> None:
         )
         assert written(primary) == 1
         del leading.log_format.raise_for
-        group.until("format 6", lambda: written(primary) == 6)
+        group.until("format 7", lambda: written(primary) == 7)
         assert leading._waiting_syncs
         group.free_disk(primary)
         group.until("it is refused", lambda: bool(refusals(primary)))
-        assert f"{primary.name} writes the log in format 6, {joiner.name} reads formats up to 5" in refusals(primary)[0]
+        assert f"{primary.name} writes the log in format 7, {joiner.name} reads formats up to 6" in refusals(primary)[0]
         run(group, joiner, NEXT)
         group.ready()
 
@@ -347,13 +349,13 @@ def test_a_step_down_to_a_newer_program_leaves_the_former_primary_in_the_set() -
         first.pause()  # it takes its time to recover
         group.until("led by another", lambda: group.cluster.primary() is not None)
         group.run_ms(1_000)
-        assert written(group.primary) == 5
+        assert written(group.primary) == 6
         first.resume()
         group.ready()
-        assert written(group.primary) == 5
+        assert written(group.primary) == 6
         group.run_ms(A_WHILE_MS)
-        assert written(group.primary) == 5
+        assert written(group.primary) == 6
         assert first.name in group.members
         run(group, first, NEXT)
         group.ready()
-        group.until("the newer format is written", lambda: written(group.primary) == 6)
+        group.until("the newer format is written", lambda: written(group.primary) == 7)

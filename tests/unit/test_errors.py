@@ -34,7 +34,6 @@ SOFT = {
     "ResourceLockedError": 405,
     "PreconditionFailedError": 406,
     "ResourceErrorSoft": 506,
-    "NotImplementedErrorSoft": 540,
 }
 HARD = {
     "ConnectionForcedError": 320,

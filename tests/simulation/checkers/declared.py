@@ -11,6 +11,7 @@ from typing import Any
 
 from understudy.broker.core.registry import DEFAULT_EXCHANGES
 from understudy.broker.log import record
+from understudy.broker.log.exchange_bind_record import ExchangeBindKey, decode_exchange_bind
 
 ALWAYS_THERE = frozenset(name for name, _ in DEFAULT_EXCHANGES)
 
@@ -39,13 +40,13 @@ class Declared:
     Attributes:
         queues: by id.
         exchanges: by vhost and name.
-        bindings: by vhost, exchange, queue id, routing key and arguments.
+        bindings: by vhost, exchange, queue id or destination exchange, routing key and arguments.
     """
 
     def __init__(self) -> None:
         self.queues: dict[int, bytes] = {}
         self.exchanges: dict[tuple[str, str], bytes] = {}
-        self.bindings: dict[tuple[str, str, int, str, bytes], bytes] = {}
+        self.bindings: dict[tuple[str, str, int | str, str, bytes], bytes] = {}
 
     def takers(self) -> dict[int, tuple[Callable[[bytes, int, int], Any], Callable[[int, Any], None]]]:
         """How a record of each kind is read, and what it does. Those of queues are the reference's."""
@@ -54,6 +55,8 @@ class Declared:
             record.EXCHANGE_DELETE: (lambda b, at, end: record.decode_exchange_delete(b, at), self._exchange_gone),
             record.BIND: (whole, self._bind),
             record.UNBIND: (record.decode_bind, self._unbind),
+            record.EXCHANGE_BIND: (whole, self._bind_exchange),
+            record.EXCHANGE_UNBIND: (decode_exchange_bind, self._unbind),
         }
 
     def queue(self, queue_id: int, raw: bytes) -> None:
@@ -75,15 +78,24 @@ class Declared:
 
     def _exchange_gone(self, offset: int, name: tuple[str, str]) -> None:
         self.exchanges.pop(name, None)
-        self.bindings = {key: raw for key, raw in self.bindings.items() if key[:2] != name}
+        self.bindings = {key: raw for key, raw in self.bindings.items() if name not in (key[:2], (key[0], key[2]))}
 
     def _bind(self, offset: int, raw: bytes) -> None:
         """What it binds may have been declared by a record that is a hole: then there is nothing to bind."""
         key = record.decode_bind(raw, 5, len(raw))
-        if key[2] in self.queues and (key[1] in ALWAYS_THERE or key[:2] in self.exchanges):
+        if key[2] in self.queues and self._has_exchange(key[0], key[1]):
             self.bindings[key] = raw
 
-    def _unbind(self, offset: int, key: tuple[str, str, int, str, bytes]) -> None:
+    def _bind_exchange(self, offset: int, raw: bytes) -> None:
+        """Likewise, of two exchanges."""
+        key = decode_exchange_bind(raw, 5, len(raw))
+        if self._has_exchange(key[0], key[1]) and self._has_exchange(key[0], key[2]):
+            self.bindings[key] = raw
+
+    def _has_exchange(self, vhost: str, name: str) -> bool:
+        return name in ALWAYS_THERE or (vhost, name) in self.exchanges
+
+    def _unbind(self, offset: int, key: tuple[str, str, int, str, bytes] | ExchangeBindKey) -> None:
         self.bindings.pop(key, None)
 
     def transients_lost(self, offset: int) -> None:

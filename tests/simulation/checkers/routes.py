@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.checkers.declared import Declared
 from tests.simulation.ledger import Violation
+from understudy.broker.amqp.properties import encode_properties
+from understudy.broker.core.exchanges import ExchangeBinding
 from understudy.broker.core.registry import Registry
+from understudy.broker.core.routing import route
 from understudy.broker.core.state import BrokerState
 
 if TYPE_CHECKING:
@@ -54,11 +57,16 @@ def _described(registry: Registry) -> set[tuple[str, ...]]:
             arguments = (repr(exchange.arguments), repr(exchange.alternate))
             described.add((vhost.name, exchange.kind, exchange.name, flags, *arguments))
             for binding in exchange.bindings.values():
-                if not binding.queue.level.declared_in_log:
-                    continue
                 key, raw = binding.routing_key, binding.raw_arguments.hex()
-                described.add((vhost.name, exchange.name, "binding", key, raw, str(binding.queue.id)))
-                reached = exchange.route(key, binding.arguments)
+                if isinstance(binding, ExchangeBinding):
+                    described.add((vhost.name, exchange.name, "to exchange", key, raw, binding.destination.name))
+                    assert vhost.exchanges[binding.destination.name] is binding.destination
+                elif binding.queue.level.declared_in_log:
+                    described.add((vhost.name, exchange.name, "binding", key, raw, str(binding.queue.id)))
+                else:
+                    continue
+                properties = encode_properties(headers=binding.arguments)
+                reached, _ = route(vhost.exchanges, exchange, (key,), properties)
                 ids = sorted(queue.id for queue in reached if queue.level.declared_in_log)
                 described.add((vhost.name, exchange.name, "route", key, raw, repr(ids)))
     return described

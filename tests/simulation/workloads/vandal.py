@@ -64,7 +64,7 @@ BREACHES: dict[str, Wanted] = {
     "exchange argument": (_exchange("odd", "direct", arguments={"x-delayed-type": "x"}), 406),
     "the default exchange": (_exchange("", "topic"), 403),
     "delete the default exchange": (encode_method(1, EXCHANGE_DELETE, "", False, False), 403),
-    "exchange to exchange": (encode_method(1, EXCHANGE_BIND, "amq.direct", "amq.fanout", "", False, {}), 540),
+    "exchange to itself": (encode_method(1, EXCHANGE_BIND, "amq.direct", "amq.direct", "", False, {}), 406),
     "bind to nothing": (encode_method(1, QUEUE_BIND, ACCOUNT, "nothing", "", False, {}), 404),
     "bind to the default": (encode_method(1, QUEUE_BIND, ACCOUNT, "", "", False, {}), 403),
     "bad x-match": (encode_method(1, QUEUE_BIND, ACCOUNT, "amq.headers", "", False, {"x-match": "some"}), 406),

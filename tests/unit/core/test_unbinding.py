@@ -7,7 +7,6 @@ import pytest
 from tests.unit.core.core_kit import Client, Core
 from understudy.broker.amqp.methods import (
     CHANNEL_CLOSE,
-    EXCHANGE_BIND,
     EXCHANGE_DECLARE,
     EXCHANGE_UNBIND,
     QUEUE_BIND,
@@ -107,12 +106,3 @@ def test_the_last_binding_takes_an_auto_delete_exchange_with_it_and_a_missing_on
     core.sync()
     assert client.heard() == ["queue.bind-ok", "queue.unbind-ok", "queue.unbind-ok"]
     assert "x" not in exchanges
-
-
-def test_binding_exchanges_closes_its_channel_and_no_other(core: Core) -> None:
-    client = core.client(channels=2)
-    client.method(EXCHANGE_BIND, "amq.fanout", "amq.topic", "k", False, {})
-    assert closed_with(client) == 540
-    client.method(QUEUE_UNBIND, "q", "amq.topic", "k", {}, channel=2)
-    core.sync()
-    assert client.heard() == ["queue.unbind-ok"]

@@ -9,6 +9,7 @@ import pytest
 
 from understudy.broker.core.meta import Meta
 from understudy.broker.log import frame, journal_gate, record
+from understudy.broker.log.exchange_bind_record import encode_exchange_bind
 from understudy.broker.log.move_record import encode_move
 from understudy.broker.log.record import Prepare
 from understudy.broker.log.return_record import Returned, encode_return
@@ -168,6 +169,14 @@ RECORDS: list[tuple[bytes, list[dict[str, Any]]]] = [
     (
         record.encode_bind(True, "/", "x", 5, "a.#", EMPTY, True),
         [{"event": "unbind", "vhost": "/", "exchange": "x", "queue": "q", "queue_id": 5, "routing_key": "a.#"}],
+    ),
+    (
+        encode_exchange_bind(False, "/", "x", "y", "a.#", EMPTY, True),
+        [{"event": "exchange_bind", "vhost": "/", "exchange": "x", "destination": "y", "routing_key": "a.#"}],
+    ),
+    (
+        encode_exchange_bind(True, "/", "x", "y", "a.#", EMPTY, True),
+        [{"event": "exchange_unbind", "vhost": "/", "exchange": "x", "destination": "y", "routing_key": "a.#"}],
     ),
     (
         enqueue(),
