@@ -151,12 +151,18 @@ def _broker_cells(row: Mapping[str, Any]) -> list[str]:
         row["role"] or "-",
         row["status"],
         _or_dash(row["epoch"]),
-        _or_dash(row["port"]),
+        _port(row),
         _or_dash(row["pid"]),
         _or_dash((row.get("log") or row).get("position")),
         _or_dash(_messages(row)),
         lag or "-",
     ]
+
+
+def _port(row: Mapping[str, Any]) -> str:
+    """Where clients connect; with a port for TLS beside the other, both."""
+    secure = (row.get("ports") or {}).get("amqp_tls")
+    return _or_dash(row["port"]) if secure in (None, row["port"]) else f"{_or_dash(row['port'])}, TLS {secure}"
 
 
 def _messages(row: Mapping[str, Any]) -> int | None:

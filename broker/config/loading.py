@@ -215,7 +215,11 @@ def _retry_contradictions(at: str, policy: PolicyConfig) -> Iterator[tuple[str, 
 
 
 def _client_tls_contradictions(config: Config) -> Iterator[tuple[str, object, str]]:
-    tls = config.amqp.tls
+    amqp, tls = config.amqp, config.amqp.tls
+    if tls is not None and tls.host is not None and tls.port is None:
+        yield "amqp.tls.port", None, f"a port, because amqp.tls.host '{tls.host}' is given"
+    if tls is not None and tls.port and tls.port == amqp.port and tls.host in (None, amqp.host):
+        yield "amqp.tls.port", tls.port, "another port than amqp.port, or none"
     user_from = tls.user_from if tls is not None else None
     if tls is not None and tls.ca is None and user_from is not None:
         yield "amqp.tls.ca", None, f"a path of PEM certificates, because amqp.tls.user_from is '{user_from}'"

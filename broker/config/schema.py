@@ -74,10 +74,14 @@ class ClientTlsConfig(TlsConfig):
     """[amqp.tls]: TLS for clients, on the port of [amqp], or on one of its own beside that.
 
     Attributes:
+        port: of its own; then the port of [amqp] speaks plain AMQP. None: that port speaks TLS.
+        host: where that port is listened on; None: where [amqp] is.
         user_from: the name in a client's certificate that SASL EXTERNAL takes for the user's; none: EXTERNAL is not offered.
         san_type, san_index: which of the subject alternative names.
     """
 
+    host: Annotated[str | None, Host()] = None
+    port: Annotated[int | None, Number(0, 65_535)] = None
     user_from: Annotated[
         Literal["distinguished_name", "common_name", "subject_alternative_name"] | None,
         Text(
@@ -106,7 +110,9 @@ class CarryConfig:
 
 @frozen(kw_only=True)
 class AmqpConfig:
-    """[amqp]: where clients connect and what is proposed to them; heartbeat 0 is none. With `tls` the port speaks TLS only.
+    """[amqp]: where clients connect and what is proposed to them; heartbeat 0 is none.
+
+    With `tls` the port speaks TLS only, unless `tls` has a port of its own.
 
     `on_backup`: a client that reaches a broker which does not lead is carried to the primary, or refused (320).
     `mandatory_in_tx`: when an unroutable mandatory message of a transaction comes back.

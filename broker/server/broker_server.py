@@ -84,6 +84,7 @@ class BrokerServer:
         self._told: dict[str, Any] = {}
         self._supervisor: SupervisorPipe | None = None
         self._amqp: Listener | None = None
+        self._amqps: Listener | None = None
         self._http: Listener | None = None
         self._plugins = Plugins()
         self._driver: NodeDriver | None = None
@@ -120,6 +121,9 @@ class BrokerServer:
         stack.push_async_callback(handshakes.aclose)
         self._amqp = amqp = Listener("amqp", config.amqp.host, config.amqp.port)
         stack.callback(amqp.close)
+        if config.amqp.tls is not None and config.amqp.tls.port is not None:
+            self._amqps = Listener("amqp.tls", config.amqp.tls.host or config.amqp.host, config.amqp.tls.port)
+            stack.callback(self._amqps.close)
         self._http = http = Listener("http", config.http.host, config.http.port)
         stack.callback(http.close)
         storage = FileStorage(config.broker.data)
@@ -150,11 +154,12 @@ class BrokerServer:
             self._plugins.extending is None and not driver.broker.answering
         ):  # the EPOCH record of this start is being fsynced
             await driver.turned()
-        if tls is None:
+        if tls is None or self._amqps is not None:
             await amqp.accept(lambda: ClientSession(driver))
-        else:
+        if tls is not None:
             tasks = await handshakes.enter_async_context(asyncio.TaskGroup())
-            amqp.accept_tls(lambda: ClientSession(driver), tls, config.amqp.handshake_timeout_s, tasks)
+            secure = self._amqps or amqp
+            secure.accept_tls(lambda: ClientSession(driver), tls, config.amqp.handshake_timeout_s, tasks)
         _log.info("serving", **{key: ports[key] for key in ports if key not in ("broker", "group", "started")},
                   seconds=round(time.monotonic() - started, 3))  # fmt: skip
 
@@ -189,6 +194,8 @@ class BrokerServer:
             "http_host": http.host,
             "http_tls": self._config.http.tls is not None,
         }
+        if self._config.amqp.tls is not None:
+            ports["amqp_tls"] = (self._amqps or amqp).port
         for plugin in self._plugins:
             ports |= plugin.ports()
         return ports
@@ -251,6 +258,8 @@ class BrokerServer:
         driver.stopping = True
         self._stopping("stopping")
         self._amqp.close()
+        if self._amqps is not None:
+            self._amqps.close()
         for session in list(driver.sessions):
             session.stop_reading()
         if driver.carriage is not None:

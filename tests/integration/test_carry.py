@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import aio_pika
@@ -17,7 +18,9 @@ import pytest
 
 from tests.integration.broker_process import get, leaks_of_clients, wait_until
 from tests.integration.cluster_process import Cluster, Row, running_cluster
+from tests.integration.test_edges import certificate, connect_tls
 from tests.stress.clients import connect_to
+from understudy.broker.config.schema import GUEST_PASSWORD_HASH
 from understudy.replicator.direct.framing import frame_head
 from understudy.replicator.direct.session import CARRY
 
@@ -26,9 +29,47 @@ pytestmark = pytest.mark.integration
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
+SECTIONS = """
+[amqp.tls]
+port = 0
+cert = "{cert}"
+key = "{key}"
+ca = "{ca}"
+user_from = "common_name"
+[[users]]
+name = "guest"
+password_hash = "{guest}"
+vhosts."/" = {{ configure = ".*", write = ".*", read = ".*", admin = ".*" }}
+[[users]]
+name = "orders"
+vhosts."/" = {{ configure = "^orders", write = "^(orders|amq.default)$", read = "^orders" }}
+"""
+"""Of each configuration. ``understudy cluster`` writes these files when it starts, and a broker reads its own at each start."""
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("carry")) as running:
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+    """Of the brokers, and of clients: one with a common name, which is a user, and one without any."""
+    folder = tmp_path_factory.mktemp("certificates")
+    return {
+        "broker": certificate(folder),
+        "orders": certificate(folder, "DNS:x", subject="/O=Example/CN=orders", file="orders"),
+        "nameless": certificate(folder, "DNS:x", subject="/O=Example", file="nameless"),
+    }
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, certificates: dict[str, tuple[Path, Path]]) -> Iterator[Cluster]:
+    """Brokers that take clients without TLS on one port, and with TLS and a certificate on another."""
+    folder = tmp_path_factory.mktemp("carry")
+    (ca := folder / "ca.pem").write_text("".join(certificates[each][0].read_text() for each in ("orders", "nameless")))
+    cert, key = certificates["broker"]
+    with running_cluster(folder) as running:
+        for row in running.rows().values():
+            with (running.data / f"{row['broker']}.toml").open("a") as config:
+                config.write(SECTIONS.format(cert=cert, key=key, ca=ca, guest=GUEST_PASSWORD_HASH))
+            os.kill(row["pid"], signal.SIGKILL)
+        wait_until("the brokers speak TLS", lambda: all("amqp_tls" in row["ports"] for row in running.ready().values()))
         yield running
 
 
@@ -76,6 +117,35 @@ def test_a_client_of_a_backup_does_all_that_one_of_the_primary_does(cluster: Clu
             connect_to(row["port"], virtual_host="nowhere")
     wait_until("the primary has let go of it", lambda: clients(primary)["carried_here"] == 0)
     wait_until("the backup has let go of it", lambda: clients(row)["carried"] == 0)
+
+
+def test_a_client_over_tls_is_carried_as_the_user_of_its_certificate(
+    cluster: Cluster, certificates: dict[str, tuple[Path, Path]]
+) -> None:
+    row = backup(cluster)
+    port, ca = row["ports"]["amqp_tls"], certificates["broker"][0]
+    external = pika.credentials.ExternalCredentials()
+    with leaks_of_clients():
+        connection = connect_tls(ca, port, certificates["orders"], external)
+        assert clients(cluster.primary())["carried_here"] == 1
+        channel = connection.channel()
+        channel.queue_declare("orders", durable=True)
+        channel.confirm_delivery()
+        large = os.urandom(3 << 20)
+        channel.basic_publish("", "orders", large, PERSISTENT)
+        assert channel.basic_get("orders", auto_ack=True)[2] == large
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="refused for user 'orders'"):
+            channel.queue_declare("another")
+        with pytest.raises(pika.exceptions.ProbableAuthenticationError, match="'O=Example' has no common name"):
+            connect_tls(ca, port, certificates["nameless"], external)
+        with pytest.raises(pika.exceptions.AuthenticationError, match="EXTERNAL"):
+            connect_to(row["port"], credentials=external)
+        os.kill(cluster.primary()["pid"], signal.SIGKILL)
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            listen(connection)
+        with connect_tls(ca, port, certificates["orders"], external) as again:
+            again.channel().queue_declare("orders", passive=True)
+    cluster.ready()
 
 
 def test_what_a_broker_says_to_brokers_gets_a_client_nowhere(cluster: Cluster) -> None:

@@ -37,6 +37,8 @@ carry = {{ connections = 5, wait_s = "2s" }}
 cert = "b2.pem"
 key = "/etc/b2.key"
 ca = "ca.pem"
+host = "::"
+port = 0
 user_from = "subject_alternative_name"
 san_type = "uri"
 san_index = 1
@@ -259,6 +261,8 @@ def test_a_file_with_every_key() -> None:
             cert=Path("/etc/understudy/b2.pem"),
             key=Path("/etc/b2.key"),
             ca=Path("/etc/understudy/ca.pem"),
+            host="::",
+            port=0,
             user_from="subject_alternative_name",
             san_type="uri",
             san_index=1,
@@ -574,6 +578,7 @@ def test_a_wrong_value_is_named_with_what_is_expected(text: str, key: str, shown
         ("[link]\ntls = {}", "link.tls.cert"),
         (f'[[users]]\npassword_hash = "{HASH}"', "users[0].name"),
         ('[[users]]\nname = "ann"', "users[0].password_hash"),
+        ('[amqp]\ntls = { cert = "c", key = "k", host = "::" }', "amqp.tls.port"),
         ('[amqp]\ntls = { cert = "c", key = "k", user_from = "common_name" }', "amqp.tls.ca"),
         (
             "[amqp]\n" + TLS + '[[users]]\nname = "ann"\nmonitoring = true',
@@ -652,6 +657,7 @@ def test_other_hosts(host: str) -> None:
         ("[tx]\nidle_timeout_s = 3601", "tx.outcome_ttl_s"),
         ("[group]\nmin_wait_ms = 3", "group.max_wait_ms"),
         ('[limits]\nunstable_bytes = "1MiB"', "limits.unstable_bytes_per_connection"),
+        ('[amqp]\nport = 9\ntls = { cert = "c", key = "k", port = 9 }', "amqp.tls.port"),
         ("[plugins]\nha = true", "coordination.path"),
         ("[plugins]\nfeed = true", "feed.out"),
         ('[plugins]\nha = true\n[coordination]\nkind = "zookeeper"', "coordination.hosts"),

@@ -52,6 +52,14 @@ def test_why_the_store_is_lost_is_told_of_each_broker() -> None:
     assert shown.endswith(f"\ncoordination store lost:\n  b2: {trouble}\n")
 
 
+@pytest.mark.parametrize(
+    ("ports", "shown"), [({"amqp_tls": 5671}, "5672, TLS 5671"), ({"amqp_tls": 5672}, "5672 "), ({}, "5672 ")]
+)
+def test_a_port_for_tls_is_shown_beside_the_other(ports: dict[str, int], shown: str) -> None:
+    group = {"group": "g", "epoch": 3, "primary": "b1", "in_sync": ["b1"], "min_insync": 1}
+    assert f" {shown}" in status_text(group | {"brokers": [row("b1", port=5672, ports=ports)]})
+
+
 @pytest.mark.parametrize("key", ["policy", "active_consumer"])
 def test_what_few_queues_have_is_shown_if_one_has_any(key: str) -> None:
     counts = {"vhost": "/", "ready": 1, "acquired": 0, "uncommitted": 0, "consumers": 0}
