@@ -12,6 +12,8 @@ NAMED_AT_MOST: Final = 3
 """So many queues, and so many transactions, are named."""
 SHOWN_AT_MOST: Final = 100
 """So many queues of a catch-up are on the status page."""
+KINDS: Final = ("unlinked", "leaving", "barred", "queue", "tx_queue", "tracker", "catch_up", "lag", "set")
+"""Of blockers."""
 
 
 @attrs.frozen(kw_only=True)
@@ -86,20 +88,25 @@ class BackupReadiness:
             return found
         return self._lacking() or ["waits to be added to the in-sync set"]
 
+    @property
+    def is_ready(self) -> bool:
+        """Nothing has to come before."""
+        return not self.blockers()
+
     def counts(self) -> dict[str, int]:
-        """What has to come before it is ready, by kind: of the kinds that do not apply, 0."""
+        """What has to come before it is ready, by kind: of the kinds that do not apply, 0.
+
+        A backup that is ready may still be sent transient messages after its restart: they promise nothing, and block nothing.
+        """
+        if self.is_ready:
+            return dict.fromkeys(KINDS, 0)
         lacks = self.linked and not self.leaving and not self.listed
-        return {
-            "unlinked": int(not self.linked),
-            "leaving": int(bool(self.leaving)),
-            "barred": int(bool(self.barred)),
-            "queue": len(self.queues),
-            "tx_queue": len(self.tx_queues),
-            "tracker": len(self.transactions),
-            "catch_up": int(lacks and self.catching_up),
-            "lag": int(lacks and self.lag_records > 0),
-            "set": int(lacks and not self._lacking()),
-        }
+        counted = (
+            *(int(not self.linked), int(bool(self.leaving)), int(bool(self.barred))),
+            *(len(self.queues), len(self.tx_queues), len(self.transactions)),
+            *(int(lacks and self.catching_up), int(lacks and self.lag_records > 0), int(lacks and not self._lacking())),
+        )
+        return dict(zip(KINDS, counted, strict=True))
 
     def _unlinked(self) -> list[str]:
         found = "its link is lost" if self.listed and self.ever_linked else "it is not linked"

@@ -126,15 +126,14 @@ class HaFacts:
         before, self._seen = self._seen, {}
         for row in rows:
             blockers = _blockers(row)
-            ready = not row.blockers()
-            seen = (ready, row.listed, row.linked, *((what, queue, tx) for what, queue, tx, _ in blockers))
+            seen = (row.is_ready, row.listed, row.linked, *((what, queue, tx) for what, queue, tx, _ in blockers))
             self._seen[row.broker] = seen
             if before.get(row.broker) == seen:
                 continue
             self._facts.tell(
                 "readiness",
                 backup=row.broker,
-                ready=ready,
+                ready=row.is_ready,
                 listed=row.listed,
                 linked=row.linked,
                 blockers=len(blockers),
@@ -146,6 +145,8 @@ class HaFacts:
 
 def _blockers(row: BackupReadiness) -> list[tuple[str, str, str, int]]:
     """(what, queue, transaction, left)."""
+    if row.is_ready:
+        return []
     found = [(what, "", "", 0) for what, on in row.counts().items() if on and what in ("unlinked", "leaving", "set")]
     found += [("queue", queue, "", left) for queue, left in row.queues]
     found += [("transaction", queue, tx, left) for tx, queue, left in row.transactions]

@@ -12,6 +12,7 @@ from understudy.broker.log import record
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.ha.backup_readiness import BackupReadiness
+from understudy.ha.feed_facts import HaFacts
 from understudy.ha.remote_backup import RemoteBackup
 from understudy.replicator import wire
 
@@ -131,3 +132,29 @@ def test_since_is_when_it_linked_or_when_it_lost_its_link() -> None:
 def test_a_status_may_be_long() -> None:
     text = "queue " + "ä" * 2000
     assert wire.decode_status(wire.encode_status(text)) == text
+
+
+def test_messages_that_promise_nothing_do_not_block_a_backup_that_is_ready() -> None:
+    """A member of the set that was restarted is sent what is transient anew. It is ready meanwhile, in each face of the row."""
+    told: list[tuple[str, dict[str, object]]] = []
+    facts = HaFacts(ToldFacts(told))  # type: ignore[arg-type]
+    row = attrs.evolve(JOINER, listed=True, catching_up=False, queues=(("q", 3),), tx_queues=(("1.2", "q", 1),))
+    assert row.is_ready
+    assert not any(row.counts().values())
+    facts.look([row])
+    assert told == [("readiness", {"backup": "b3", "ready": True, "listed": True, "linked": True, "blockers": 0})]
+    facts.look([attrs.evolve(row, listed=False)])
+    assert [name for name, _ in told[1:]] == ["readiness", "blocker", "blocker"]
+
+
+class ToldFacts:
+    """Keeps what is told."""
+
+    def __init__(self, told: list[tuple[str, dict[str, object]]]) -> None:
+        self._told = told
+
+    def tell(self, event: str, **values: object) -> None:
+        self._told.append((event, values))
+
+    def tx_text(self, tx: str) -> str:
+        return tx
