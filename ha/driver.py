@@ -25,6 +25,7 @@ from understudy.broker.core.replication_level import ReplicationLevel
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.metrics import Family
 from understudy.broker.server.edge_plugin import EdgeHost
+from understudy.broker.server.tls_files import TlsFiles
 from understudy.ha.config import LEAST_PAUSE_MS, HaConfig
 from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState, bar_text
 from understudy.ha.events import HaEvent
@@ -110,7 +111,16 @@ class HaDriver:
         """
         config = self._config
         tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
-        self._fabric = fabric = DirectFabric(link_settings(config), self, self._host.turn, tasks)
+        tls = (
+            TlsFiles("link.tls", config.link.tls, partial(_tls, config.link.tls))
+            if config.link.tls is not None
+            else None
+        )
+        sides = tls.made if tls is not None else (None, None)
+        self._fabric = fabric = DirectFabric(link_settings(config, *sides), self, self._host.turn, tasks)
+        if tls is not None:
+            tls.takes = lambda made: fabric.renew_tls(*made)
+            self._host.watches(tls)
         fabric.takes_carried = self._host.take_carried
         self._host.carries(fabric.carry)
         try:
@@ -429,9 +439,10 @@ def store_place(section: CoordinationConfig, group: str) -> str:
     return f"node {Paths(group, section.chroot).group} of ZooKeeper {','.join(section.hosts)}"
 
 
-def link_settings(config: Config) -> LinkSettings:
-    """What all links of this broker share."""
-    server, client = _tls(config.link.tls) if config.link.tls is not None else (None, None)
+def link_settings(
+    config: Config, server: ssl.SSLContext | None = None, client: ssl.SSLContext | None = None
+) -> LinkSettings:
+    """What all links of this broker share; ``server`` and ``client`` are the two sides of their TLS, if they have any."""
     return LinkSettings(
         group=config.broker.group,
         broker=config.broker.id,
@@ -454,7 +465,7 @@ def _tls(section: TlsSection) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     try:
         for context in (server, client):
             context.minimum_version = ssl.TLSVersion.TLSv1_2
-            context.load_cert_chain(section.cert, section.key)
+            context.load_cert_chain(section.cert, section.key, password="")
             if section.ca is not None:
                 context.load_verify_locations(section.ca)
                 context.verify_mode = ssl.CERT_REQUIRED

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from understudy.broker.config import Config, is_loopback_host
+from understudy.broker.config import Config, TlsConfig, is_loopback_host
 from understudy.broker.core.facts import LIMIT, Facts
 from understudy.broker.core.login import PasswordCheck
 from understudy.broker.core.node import BrokerNode
@@ -43,6 +43,7 @@ from understudy.broker.server.plugins import Plugins, make_plugins
 from understudy.broker.server.ports_file import PORTS_NAME, write_ports
 from understudy.broker.server.status_report import StatusReport
 from understudy.broker.server.supervisor_pipe import SupervisorPipe
+from understudy.broker.server.tls_files import LOOK_S, TlsFiles
 
 SHUTDOWN_TEXT: Final = "the broker is shutting down"
 LATE_S: Final = 0.5
@@ -90,6 +91,8 @@ class BrokerServer:
         self._driver: NodeDriver | None = None
         self._report: StatusReport | None = None
         self._carrier: CarrierDial | None = None
+        self._tls: list[TlsFiles[Any]] = []
+        self._next_look: asyncio.TimerHandle
 
     async def run(self) -> None:
         """Serve until asked to stop.
@@ -114,8 +117,8 @@ class BrokerServer:
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         config = self._config
         started = time.monotonic()
-        tls = tls_context("amqp.tls", config.amqp.tls) if config.amqp.tls is not None else None
-        http_tls = tls_context("http.tls", config.http.tls) if config.http.tls is not None else None
+        tls = self._tls_files("amqp.tls", config.amqp.tls)
+        http_tls = self._tls_files("http.tls", config.http.tls)
         # A stack of its own: a group would wrap what ends the broker, and it has to come through as it is.
         handshakes = contextlib.AsyncExitStack()
         stack.push_async_callback(handshakes.aclose)
@@ -134,7 +137,10 @@ class BrokerServer:
             stack.push_async_callback(plugin.stop)
             await plugin.start(self)
         ports = self._ports(amqp, http)
-        self._report = report = StatusReport(config, ports, self._plugins)
+        self._report = report = StatusReport(config, ports, self._plugins, self._tls)
+        if self._tls:
+            self._look_at_tls()
+            stack.callback(self._stop_looking_at_tls)
         pages = report.pages()
         await self._accept_http(http, lambda: HttpSession(pages, self._users), http_tls, handshakes)
         if not write_ports(config.broker.data, ports):
@@ -159,7 +165,8 @@ class BrokerServer:
         if tls is not None:
             tasks = await handshakes.enter_async_context(asyncio.TaskGroup())
             secure = self._amqps or amqp
-            secure.accept_tls(lambda: ClientSession(driver), tls, config.amqp.handshake_timeout_s, tasks)
+            secure.accept_tls(lambda: ClientSession(driver), tls.made, config.amqp.handshake_timeout_s, tasks)
+            tls.takes = secure.renew_tls
         _log.info("serving", **{key: ports[key] for key in ports if key not in ("broker", "group", "started")},
                   seconds=round(time.monotonic() - started, 3))  # fmt: skip
 
@@ -167,7 +174,7 @@ class BrokerServer:
         self,
         http: Listener,
         session: Callable[[], HttpSession],
-        tls: ssl.SSLContext | None,
+        tls: TlsFiles[ssl.SSLContext] | None,
         handshakes: contextlib.AsyncExitStack,
     ) -> None:
         config = self._config
@@ -177,7 +184,23 @@ class BrokerServer:
             await http.accept(session)
         else:
             tasks = await handshakes.enter_async_context(asyncio.TaskGroup())
-            http.accept_tls(session, tls, config.amqp.handshake_timeout_s, tasks)
+            http.accept_tls(session, tls.made, config.amqp.handshake_timeout_s, tasks)
+            tls.takes = http.renew_tls
+
+    def _tls_files(self, section: str, config: TlsConfig | None) -> TlsFiles[ssl.SSLContext] | None:
+        if config is None:
+            return None
+        files = TlsFiles(section, config, lambda: tls_context(section, config))
+        self.watches(files)
+        return files
+
+    def _stop_looking_at_tls(self) -> None:
+        self._next_look.cancel()
+
+    def _look_at_tls(self) -> None:
+        for files in self._tls:
+            files.look()
+        self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look_at_tls)
 
     def _users(self) -> PasswordCheck | None:
         return self._driver.users if self._driver is not None else None
@@ -219,6 +242,9 @@ class BrokerServer:
 
     def restart_core(self, reason: str, *, handed_over: bool = False) -> None:
         self._wanted.put_nowait(_Wanted(_Wish.RESTART, reason, handed_over))
+
+    def watches(self, files: TlsFiles[Any]) -> None:
+        self._tls.append(files)
 
     def carries(self, dial: CarrierDial) -> None:
         self._carrier = dial

@@ -21,6 +21,7 @@ from understudy.broker.metrics import Family
 from understudy.broker.pages import Pages, RunsInSlices
 from understudy.broker.plugin import CoreExtension, PluginError, find_plugins
 from understudy.broker.server.carried_client import CarrierDial
+from understudy.broker.server.tls_files import TlsFiles
 
 
 @attrs.frozen(kw_only=True)
@@ -54,6 +55,9 @@ class EdgeHost(Protocol):
 
         The new one is recovered from the journal. ``handed_over``: it may go on with what this core holds (``core.continuing``).
         """
+
+    def watches(self, files: TlsFiles[Any]) -> None:
+        """Read these certificate files again when they change. Called in :meth:`EdgePlugin.start`."""
 
     def carries(self, dial: CarrierDial) -> None:
         """Clients that reach this broker while it serves none are carried by ``dial``. Called in :meth:`EdgePlugin.start`."""

@@ -121,6 +121,12 @@ class Listener:
             door = TlsDoor(bound, protocol, tls, handshake_timeout_s, lambda _: self.has_room(), tasks)
             self._servers.append(door)
 
+    def renew_tls(self, tls: ssl.SSLContext) -> None:
+        """Make the handshakes to come with ``tls``."""
+        for server in self._servers:
+            if isinstance(server, TlsDoor):
+                server.tls = tls
+
     def has_room(self) -> bool:
         """True if a connection more leaves enough descriptors for the broker itself.
 
@@ -168,7 +174,9 @@ def tls_context(section: str, config: TlsConfig) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(config.cert, config.key)
+        context.load_cert_chain(
+            config.cert, config.key, password=""
+        )  # an encrypted key would be asked for at a terminal
     except OSError as error:
         raise TlsError(f"{section}: cert {config.cert} and key {config.key} cannot be used: {_why(error)}") from error
     if config.ca is not None:

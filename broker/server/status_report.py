@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -38,6 +38,7 @@ from understudy.broker.server.ports_file import SERVING_STATUSES
 from understudy.broker.server.queue_survey import FIRST, QueueName, QueueSurvey, Survey
 from understudy.broker.server.slices import Slices, sorted_in_steps
 from understudy.broker.server.time_text import time_text
+from understudy.broker.server.tls_files import TlsFiles
 from understudy.broker.transactions.in_doubt import InDoubt
 
 STATUS_QUEUES: Final = 100
@@ -64,6 +65,8 @@ class StatusReport:
     Args:
         config: whose ids are shown.
         ports: as in ``ports.json``.
+        plugins: of this process.
+        tls: certificate files that are watched; more may come.
 
     Attributes:
         slices: what pages that grow are made by; plugins' pages too.
@@ -71,8 +74,11 @@ class StatusReport:
         stopping: "" while the broker runs; ``stopping``, then ``stopped`` when nothing more will be answered.
     """
 
-    def __init__(self, config: Config, ports: Mapping[str, Any], plugins: Plugins) -> None:
+    def __init__(
+        self, config: Config, ports: Mapping[str, Any], plugins: Plugins, tls: Sequence[TlsFiles[Any]] = ()
+    ) -> None:
         self._config = config
+        self._tls = tls
         self._ports = ports
         self._plugins = plugins
         self._started = time.monotonic()
@@ -173,6 +179,7 @@ class StatusReport:
         page = self.row()
         page["uptime_s"] = round(time.monotonic() - self._started, 1)
         page["ports"] = dict(self._ports)
+        page["tls"] = [files.shown() for files in self._tls]
         if self._plugins.passive:
             page["plugins"] = self._plugins.passive_status()
         yield

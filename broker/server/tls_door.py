@@ -37,6 +37,9 @@ class TlsDoor:
         admits: whether there is room for one more, given how many handshakes are under way.
         tasks: the group that handshakes belong to.
         displaces: for whom there is no room the oldest handshake is given up; else it is turned away itself.
+
+    Attributes:
+        tls: the server's side of the handshakes to come.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class TlsDoor:
     ) -> None:
         self._bound = bound
         self._protocol = protocol
-        self._tls = tls
+        self.tls = tls
         self._handshake_timeout_s = handshake_timeout_s
         self._admits = admits
         self._tasks = tasks
@@ -109,7 +112,7 @@ class TlsDoor:
     async def _shake_hands(self, accepted: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(
-                self._protocol, accepted, ssl=self._tls, ssl_handshake_timeout=self._handshake_timeout_s
+                self._protocol, accepted, ssl=self.tls, ssl_handshake_timeout=self._handshake_timeout_s
             )
         except OSError as error:  # ssl.SSLError is one: no TLS, no certificate that counts, too slow, gone
             self._strangers.warning(

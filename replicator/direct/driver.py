@@ -199,15 +199,25 @@ class DirectFabric:
     async def _server(self, bound: socket.socket) -> asyncio.AbstractServer | TlsDoor:
         if self.settings.server_tls is None:
             return await self._loop.create_server(lambda: self._connection("", ""), sock=bound, backlog=BACKLOG)
+        return self._door(bound, "", self.settings.server_tls)
+
+    def _door(self, bound: socket.socket, here: str, tls: ssl.SSLContext) -> TlsDoor:
         return TlsDoor(
             bound,
-            lambda: self._connection("", ""),
-            self.settings.server_tls,
+            lambda: self._connection("", here),
+            tls,
             self.settings.handshake_timeout_ms / 1_000,
             self._admits,
             self._tasks,
             displaces=True,
         )
+
+    def renew_tls(self, server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+        """Make the handshakes to come with these, of connections that are accepted and that are dialed."""
+        self.settings = attrs.evolve(self.settings, server_tls=server, client_tls=client)
+        for each in self._servers:
+            if isinstance(each, TlsDoor):
+                each.tls = server
 
     def _admits(self, shaking: int) -> bool:
         """Whether one more may begin with TLS and nobody has to end for it; who has got through that is for :meth:`link_made`."""
@@ -222,13 +232,14 @@ class DirectFabric:
         except OSError as error:
             _log.info("links of this machine go over TCP", broker=self.settings.broker, reason=str(error))
             return False
-        tls = self.settings.server_tls
-        timeout_s = None if tls is None else self.settings.handshake_timeout_ms / 1_000
         here = f"unix:{address.path}"
-        server = await self._loop.create_unix_server(
-            lambda: self._connection("", here), sock=sock, ssl=tls, ssl_handshake_timeout=timeout_s
-        )
-        self._servers.append(server)
+        if self.settings.server_tls is None:
+            server = await self._loop.create_unix_server(lambda: self._connection("", here), sock=sock)
+            self._servers.append(server)
+        else:
+            sock.setblocking(False)
+            sock.listen(BACKLOG)
+            self._servers.append(self._door(sock, here, self.settings.server_tls))
         self._unix = address
         return True
 

@@ -72,6 +72,22 @@ def test_tls(tmp_path: Path) -> None:
         with socket.create_connection(("127.0.0.1", broker.port)) as broken:
             broken.sendall(b"\x16\x03\x01")
         assert channel.queue_declare("q", passive=True).method.message_count == 0
+        # Another certificate comes into use; what is half of a pair does not.
+        cert, key = certificate(tmp_path)
+
+        def connects() -> bool:
+            context = ssl.create_default_context(cafile=str(cert))
+            with contextlib.suppress(ssl.SSLError), socket.create_connection(("127.0.0.1", broker.port)) as sock:
+                context.wrap_socket(sock, server_hostname="localhost").close()
+                return True
+            return False
+
+        wait_until("the new certificate is in use", connects)
+        key.write_text("no key")
+        wait_until("trouble is told", lambda: "cannot be used" in broker.status()["tls"][0]["trouble"])
+        assert connects()
+        assert "changed certificate files are not used" in broker.log_text()
+        assert channel.queue_declare("q", passive=True).method.message_count == 0
         connection.close()
 
 

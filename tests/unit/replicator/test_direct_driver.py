@@ -763,6 +763,27 @@ def test_strangers_that_do_not_even_begin_with_tls_are_bounded_and_keep_no_broke
     run(main)
 
 
+def test_links_over_renewed_certificates(run: Run, tmp_path: Path) -> None:
+    """A link that is there stays; the next one is made with the new certificates, on both sides."""
+    server_tls, trusting = tls_contexts(tmp_path)
+    (renewed := tmp_path / "renewed").mkdir()
+    sides = tls_contexts(renewed)
+
+    async def main() -> None:
+        async with owners("b1", "b2", server_tls=server_tls, client_tls=trusting) as (one, other):
+            mine, _ = await link(one, other)
+            other.fabric.renew_tls(*sides)
+            other.fabric.dial("b1", f"127.0.0.1:{one.fabric.port}")
+            assert "certificate" in (await other.until_told("failed"))[1]
+            one.fabric.renew_tls(*sides)
+            await link(other, one)
+            mine.send(b"z")
+            one.fabric.flush()
+            await other.until_told("message")
+
+    run(main)
+
+
 def test_links_over_tls(run: Run, tmp_path: Path) -> None:
     server_tls, trusting = tls_contexts(tmp_path)
     distrusting = ssl.create_default_context()
