@@ -40,7 +40,6 @@ from understudy.broker.core.queue_arguments import COMPARED, FROM_FORMAT_5, chec
 from understudy.broker.core.replication_level import REPLICATE, level_asked_for, level_of
 from understudy.broker.errors import (
     AccessRefusedError,
-    CommandInvalidError,
     NotFoundError,
     PreconditionFailedError,
     ResourceLockedError,
@@ -114,7 +113,8 @@ class Naming(Names):
             return
         self._require("configure", "exchange", name)
         if kind not in (*EXCHANGE_TYPES, DELAYED_MESSAGE):
-            raise CommandInvalidError(f"exchange '{name}' in vhost '{vhost}': unknown exchange type '{kind}'")
+            # AMQP 0-9-1 has 503 here, which ends the connection; RabbitMQ 4 has 406.
+            raise PreconditionFailedError(f"exchange '{name}' in vhost '{vhost}': unknown exchange type '{kind}'")
         if existing is not None:
             for what, received, current in (
                 ("type", kind, existing.kind),
