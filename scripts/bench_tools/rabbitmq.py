@@ -34,9 +34,9 @@ def find_scripts() -> Path | None:
 
 
 class RabbitMq:
-    """A RabbitMQ cluster of ``nodes`` nodes below ``folder``."""
+    """A RabbitMQ cluster of ``nodes`` nodes below ``folder``; ``settings``: further lines of each rabbitmq.conf."""
 
-    def __init__(self, folder: Path, nodes: int, quorum: bool) -> None:
+    def __init__(self, folder: Path, nodes: int, quorum: bool, settings: Sequence[str] = ()) -> None:
         scripts = find_scripts()
         if scripts is None:
             raise BenchError(
@@ -48,6 +48,7 @@ class RabbitMq:
         self._scripts = scripts
         self._folder = folder
         self._nodes = nodes
+        self._settings = settings
         self._children: list[Child] = []
         self._epmd: Child | None = None
         self._ports: list[int] = []
@@ -91,6 +92,7 @@ class RabbitMq:
             f"listeners.tcp.1 = 127.0.0.1:{self._ports[number]}",
             "log.file.level = warning",
             "log.console = false",
+            *self._settings,
         ]
         if number > 0:
             lines += [

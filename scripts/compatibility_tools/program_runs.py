@@ -1,0 +1,131 @@
+"""Runs a program against a group of three brokers, and kills the primary when the program asks for that."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Final
+
+from bench_tools.processes import tail
+from bench_tools.understudy import LEADING, Understudy
+
+from scripts.compatibility_tools import brokers, sources
+from scripts.compatibility_tools.errors import CompatibilityError
+from scripts.compatibility_tools.program_table import Program, ProgramRow, judge_program
+from scripts.compatibility_tools.sources import Say
+
+PROGRAMS_FOLDER: Final = Path(__file__).with_name("programs")
+BROKERS: Final = 3
+_WHOLE_S: Final = 60.0
+
+
+def run_program(program: Program, folder: Path, say: Say) -> ProgramRow:
+    """Run one program with a group of its own; the row of its result.
+
+    Raises:
+        CompatibilityError: the program ended without a result, or took longer than `Program.limit_s`.
+    """
+    python = sources.environment(program.name, say)
+    version = sources.installed_version(program.name, program.package)
+    folder.mkdir(parents=True)
+    group = Understudy(folder / "group", brokers.PROGRAM, BROKERS)
+    try:
+        group.start()
+        say(f"{program.name}: running against a group of {BROKERS}, address 127.0.0.1:{group.port}")
+        began = time.monotonic()
+        result, kills = _followed(program, python, folder, group, say)
+        return judge_program(program.name, version, result, kills, time.monotonic() - began)
+    finally:
+        group.stop()
+
+
+def _followed(program: Program, python: Path, folder: Path, group: Understudy, say: Say) -> tuple[dict[str, Any], int]:
+    """Start the program, do what it asks for until it has told its result; the result, and how many primaries were killed."""
+    own = folder / "program"
+    own.mkdir()
+    environment = {
+        **{name: text for name, text in os.environ.items() if not name.startswith("PYTHON")},
+        "PYTHONPATH": str(PROGRAMS_FOLDER),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PROGRAM_URL": f"amqp://guest:guest@{brokers.HOST}:{group.port}//",
+        "PROGRAM_FOLDER": str(own),
+    }
+    log = own / "program.log"
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [str(python), str(PROGRAMS_FOLDER / program.file)],
+            cwd=own,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+        )
+    kills = 0
+    try:
+        for told in _told_by(process, program):
+            if "kill" in told:
+                say(f"  {program.name}: kill -9 of {_kill_primary(group)}")
+                kills += 1
+            elif "progress" in told:
+                say(f"  {program.name}: {told['progress']}")
+            elif "result" in told:
+                return told["result"], kills
+        raise CompatibilityError(f"the program {program.name} ended without a result: {tail(log)}")
+    finally:
+        # Its workers, too, should it have died without stopping them.
+        if process.poll() is None or kills == 0:
+            _end_group(process)
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _told_by(process: subprocess.Popen[bytes], program: Program) -> Iterator[dict[str, Any]]:
+    """What the program prints, an object a line, until its output ends."""
+    deadline = time.monotonic() + program.limit_s
+    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    assert process.stdout is not None
+    threading.Thread(target=_pass_on, args=(process.stdout, lines), daemon=True).start()
+    while True:
+        try:
+            line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise CompatibilityError(
+                f"the program {program.name} has told no result within {program.limit_s:g} s"
+            ) from None
+        if not line:
+            return
+        yield json.loads(line)
+
+
+def _pass_on(source: IO[bytes], lines: queue.SimpleQueue[bytes]) -> None:
+    for line in source:
+        lines.put(line)
+    lines.put(b"")
+
+
+def _kill_primary(group: Understudy) -> str:
+    """Kill the primary of a group that is whole, so that another broker takes over; its name."""
+    deadline = time.monotonic() + _WHOLE_S
+    while time.monotonic() < deadline:
+        rows = group.brokers()
+        leading = [row for row in rows if str(row["status"]).lower() in LEADING]
+        ready = [row for row in rows if str(row["status"]).lower() == "ready"]
+        if len(leading) == 1 and len(ready) == BROKERS - 1:
+            os.kill(int(leading[0]["pid"]), signal.SIGKILL)
+            return str(leading[0]["broker"])
+        time.sleep(0.1)
+    raise CompatibilityError(f"the group is not whole within {_WHOLE_S:g} s: {group.brokers()}")

@@ -1,0 +1,138 @@
+"""The table of programs, and what their results mean: no I/O."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from scripts.compatibility_tools.errors import CompatibilityError
+from scripts.compatibility_tools.report import table
+
+
+@attrs.frozen(kw_only=True)
+class Program:
+    """A program that starts, works and ends while the primary is killed.
+
+    Attributes:
+        name: on the command line, and of the requirements; with ``_`` for ``-`` also of the file.
+        package: whose version the row shows.
+        about: what the program uses, for people.
+        limit_s: seconds for all of the program.
+    """
+
+    name: str
+    package: str
+    about: str
+    limit_s: float = 240.0
+
+    @property
+    def file(self) -> str:
+        """Name of the file in ``programs``."""
+        return f"{self.name.replace('-', '_')}_program.py"
+
+
+PROGRAMS: Final = (
+    Program(name="celery", package="celery", about="countdown, eta, retries, priorities, chord, autoscale"),
+    Program(name="dramatiq", package="dramatiq", about="delays, retries, priorities, confirms"),
+    Program(name="taskiq", package="taskiq-aio-pika", about="delays, retries, priorities"),
+    Program(name="faststream", package="faststream", about="publisher, request and reply"),
+    Program(name="aio-pika", package="aio-pika", about="RPC and Master"),
+)
+
+
+@attrs.frozen(kw_only=True)
+class ProgramRow:
+    """What became of a program.
+
+    Attributes:
+        lost: ids that were sent and never executed.
+        doubled: executions beyond the first of an id: the libraries acknowledge late, so a kill repeats work.
+        failed: facts of the program that do not hold.
+        kills: of the primary.
+        took_s: seconds.
+    """
+
+    name: str
+    version: str
+    sent: int
+    lost: Sequence[str]
+    doubled: int
+    failed: Sequence[str]
+    kills: int
+    took_s: float
+
+    @property
+    def holds(self) -> bool:
+        """True if the primary was killed, and nothing is lost and all facts hold."""
+        return self.kills > 0 and self.sent > 0 and not self.lost and not self.failed
+
+
+def judge_program(name: str, version: str, result: Mapping[str, Any], kills: int, took_s: float) -> ProgramRow:
+    """The row of a program that has told its result.
+
+    Args:
+        name: of the program.
+        version: of its package.
+        result: ``sent``, a list of ids; ``done``, executions by id; ``facts``, booleans by name.
+        kills: of the primary.
+        took_s: seconds.
+
+    Raises:
+        CompatibilityError: the result lacks one of these, or names an execution of what was not sent.
+    """
+    try:
+        sent, done, facts = result["sent"], result["done"], result["facts"]
+    except KeyError as error:
+        raise CompatibilityError(f"the result of the program {name} has no {error}") from error
+    if strange := sorted(set(done) - set(sent)):
+        raise CompatibilityError(f"the program {name} executed what was not sent: {', '.join(strange[:5])}")
+    return ProgramRow(
+        name=name,
+        version=version,
+        sent=len(sent),
+        lost=[each for each in sent if each not in done],
+        doubled=sum(done.values()) - len(done),
+        failed=[fact for fact, holds in facts.items() if not holds],
+        kills=kills,
+        took_s=took_s,
+    )
+
+
+def programs_text(rows: Sequence[ProgramRow]) -> str:
+    """A line a program."""
+    cells = [
+        [
+            row.name,
+            row.version,
+            *map(str, (row.sent, len(row.lost), row.doubled, row.kills)),
+            f"{row.took_s:.0f}",
+            "ok" if row.holds else _complaint(row),
+        ]
+        for row in rows
+    ]
+    return "\n".join(table(["program", "version", "sent", "lost", "doubled", "kills", "seconds", ""], cells))
+
+
+def _complaint(row: ProgramRow) -> str:
+    said = [f"lost: {', '.join(row.lost[:5])}"] if row.lost else []
+    said += [f"does not hold: {', '.join(row.failed)}"] if row.failed else []
+    said += [] if row.kills else ["no primary was killed"]
+    return "; ".join(said) or "nothing was sent"
+
+
+def find_programs(names: Sequence[str]) -> list[Program]:
+    """The programs of these names, all if there is none.
+
+    Raises:
+        CompatibilityError: there is no such program; the message names the nearest.
+    """
+    by_name = {program.name: program for program in PROGRAMS}
+    for name in names:
+        if name not in by_name:
+            near = difflib.get_close_matches(name, by_name, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(by_name)}"
+            raise CompatibilityError(f"no program is called {name!r}; {hint}")
+    return [by_name[name] for name in dict.fromkeys(names)] or list(PROGRAMS)
