@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from understudy.broker.core.queue import CONSUMER_TIMEOUT, Queue
+from understudy.broker.core.queue import CONSUMER_TIMEOUT
 from understudy.broker.core.queue_arguments import CHECKS as OF_QUEUE
 from understudy.broker.core.queue_arguments import MAX_COUNT, is_truth, number
 from understudy.broker.errors import PreconditionFailedError
@@ -29,8 +29,8 @@ CHECKS: Final[dict[str, Callable[[Any], str]]] = {
 """Argument to a check of its value: the fault, "" if there is none."""
 
 
-def check_consumer_arguments(queue: Queue, arguments: dict[str, Any]) -> None:
-    """Check those of a consumer that subscribes to ``queue``.
+def check_consumer_arguments(queue: str, vhost: str, arguments: dict[str, Any]) -> None:
+    """Check those of a consumer that subscribes to the queue named ``queue``.
 
     Raises:
         PreconditionFailedError: one has a value that it may not have.
@@ -41,5 +41,5 @@ def check_consumer_arguments(queue: Queue, arguments: dict[str, Any]) -> None:
         wrong = CHECKS[argument](value)
         if wrong:
             raise PreconditionFailedError(
-                f"invalid arg '{argument}' of a consumer for queue '{queue.name}' in vhost '{queue.vhost}': {value!r} {wrong}"
+                f"invalid arg '{argument}' of a consumer for queue '{queue}' in vhost '{vhost}': {value!r} {wrong}"
             )

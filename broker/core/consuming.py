@@ -98,10 +98,11 @@ class Consuming:
         if name == direct_reply.NAME:
             if tag in self.consumers:
                 raise NotAllowedError.consumer_tag_in_use(tag)
+            check_consumer_arguments(name, self._connection.vhost, arguments)  # before there is a queue that would stay
             queue = self._channel.direct_reply.subscribed(no_ack)
         else:
             queue = self._channel.naming.queue_for(name, "read")
-        check_consumer_arguments(queue, arguments)
+            check_consumer_arguments(queue.name, queue.vhost, arguments)
         if not tag:
             tag = "amq.ctag-" + self._broker.random_bytes(12).hex()
         if tag in self.consumers:

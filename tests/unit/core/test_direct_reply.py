@@ -128,6 +128,14 @@ def test_what_cannot_be_is_refused(core: Core, client: Client) -> None:
         assert client.heard() == ["channel.open-ok"]
 
 
+@pytest.mark.parametrize("arguments", [{"x-priority": "high"}, {"x-consumer-timeout": -1}])
+def test_a_refused_consumer_leaves_no_queue(core: Core, client: Client, arguments: dict[str, Any]) -> None:
+    client.method(BASIC_CONSUME, NAME, "c", False, True, False, False, arguments)
+    assert client.events()[-1][2][0] == 406
+    assert {queue.name for queue in core.node.state.queues.values()} == {"q"}
+    assert client.connection.exclusive_queues == []
+
+
 def test_declaring_the_name_asks_whether_it_is_there(core: Core, client: Client) -> None:
     for passive in (True, False):
         client.method(QUEUE_DECLARE, NAME, passive, False, False, False, False, {})

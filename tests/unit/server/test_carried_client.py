@@ -234,6 +234,21 @@ async def test_who_is_not_served_is_told_why() -> None:
     assert arrives(driver, encode_header(HEADER)) == "this broker does not serve clients: b1 is a backup"
 
 
+async def test_two_brokers_that_take_each_other_for_the_primary_make_no_loop() -> None:
+    """The other one carries nobody on: the client waits, is dialed for now and then, and is handed back to be refused."""
+    scene, other = Scene(), Driver()
+    other.broker.refusal = "b1 is a backup"
+    carrying_of_other = other.broker.carrying
+    for now_ms in range(50, 1_050, 50):
+        for _, _, header in scene.dials[scene.carrying.statistics().failed :]:
+            scene.end.failed(arrives(other, header, "b2"), final=False)
+        scene.carrying.look(scene.broker, now_ms)
+    assert scene.taken_back == [b"early "]
+    assert 3 <= len(scene.dials) <= 6
+    assert (other.sessions, carrying_of_other) == (set(), None)
+    assert scene.carrying.statistics().refused == 1
+
+
 async def test_a_carrier_that_stops_has_its_clients_told_and_no_others() -> None:
     driver = Driver()
     transports = []
