@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aiormq.abc import AbstractChannel, DeliveredMessage
 from pamqp.commands import Basic
@@ -19,14 +19,19 @@ if TYPE_CHECKING:  # it imports this module
 
 
 class AioPikaChannel:
-    """See `understudy.client.connection.core.port.Channel`."""
+    """See `understudy.client.connection.core.port.Channel`.
+
+    Attributes:
+        wire: the channel of aiormq.
+        expected: call its `add` before a mandatory message is published otherwise than by `publish`.
+    """
 
     def __init__(self, link: AioPikaLink, channel: AbstractChannel) -> None:
         self.link = link
         self.lock = asyncio.Lock()
         self.returned: list[str] = []
-        self._channel = channel
-        self._expected = ExpectedReturns(channel)
+        self.wire = channel
+        self.expected = ExpectedReturns(channel)
         self._arrived: asyncio.Queue[Message | None] = asyncio.Queue()
         channel.on_return_callbacks.add(self._note_return)
         channel.on_consumer_cancel_callbacks.add(lambda _: self._arrived.put_nowait(None))
@@ -34,17 +39,17 @@ class AioPikaChannel:
 
     @property
     def lives(self) -> bool:
-        return not self._channel.is_closed
+        return not self.wire.is_closed
 
     async def select(self) -> None:
         async with errors_as_ours():
-            await self._channel.tx_select()
+            await self.wire.tx_select()
 
     async def consume(self, queue: str, prefetch: int) -> None:
         async with errors_as_ours():
             if prefetch:
-                await self._channel.basic_qos(prefetch_count=prefetch)
-            await self._channel.basic_consume(queue, self._take, no_ack=not prefetch)
+                await self.wire.basic_qos(prefetch_count=prefetch)
+            await self.wire.basic_consume(queue, self._take, no_ack=not prefetch)
 
     async def next(self, timeout_s: float | None) -> Message | None:
         if self._arrived.empty():
@@ -60,7 +65,7 @@ class AioPikaChannel:
         return message
 
     async def declare(self, entity: Entity) -> None:
-        channel = self._channel
+        channel = self.wire
         async with errors_as_ours(encoding=True):
             match entity:
                 case Queue():
@@ -80,53 +85,62 @@ class AioPikaChannel:
 
     async def count(self, queue: str) -> int:
         async with errors_as_ours():
-            return (await self._channel.queue_declare(queue, passive=True)).message_count or 0
+            return (await self.wire.queue_declare(queue, passive=True)).message_count or 0
 
     async def unbind(self, binding: Binding) -> None:
         async with errors_as_ours(encoding=True):
-            await self._channel.queue_unbind(
+            await self.wire.queue_unbind(
                 binding.queue, binding.exchange, binding.routing_key, arguments=table_of(binding.arguments)
             )
 
     async def delete_queue(self, name: str) -> None:
         async with errors_as_ours():
-            await self._channel.queue_delete(name)
+            await self.wire.queue_delete(name)
 
     async def delete_exchange(self, name: str) -> None:
         async with errors_as_ours():
-            await self._channel.exchange_delete(name)
+            await self.wire.exchange_delete(name)
 
     async def publish(self, message: Outgoing) -> None:
         if message.mandatory:
-            self._expected.add(message.message_id)
+            self.expected.add(message.message_id)
         properties = Basic.Properties(**properties_of(message))
         async with errors_as_ours(encoding=True):
-            await self._channel.basic_publish(
+            await self.wire.basic_publish(
                 message.body, exchange=message.exchange, routing_key=message.routing_key, properties=properties,
                 mandatory=message.mandatory,
             )  # fmt: skip
 
     async def acknowledge(self, tag: int) -> None:
         async with errors_as_ours():
-            await self._channel.basic_ack(tag)
+            await self.wire.basic_ack(tag)
 
     async def reject(self, tag: int, *, requeue: bool) -> None:
         async with errors_as_ours():
-            await self._channel.basic_reject(tag, requeue=requeue)
+            await self.wire.basic_reject(tag, requeue=requeue)
 
     async def commit(self) -> None:
         async with errors_as_ours():
-            await self._channel.tx_commit()
-        self._expected.clear()
+            await self.wire.tx_commit()
+        self.expected.clear()
 
     async def close(self) -> None:
-        await closed(self._channel)
+        await closed(self.wire)
 
     async def _take(self, message: DeliveredMessage) -> None:
         self._arrived.put_nowait(message_of(bytes(message.body), message.delivery, message.header.properties, self))
 
     def _note_return(self, message: DeliveredMessage) -> None:
         self.returned.append(message.header.properties.message_id or "")
+
+
+class _Awaited:
+    """A confirmation for aiormq, which awaits none."""
+
+    def set_result(self, _: object) -> None: ...
+
+
+_AWAITED: Final = _Awaited()
 
 
 class ExpectedReturns:
@@ -144,7 +158,7 @@ class ExpectedReturns:
         """Call this before the message is published."""
         self._count += 1
         self._channel.message_id_delivery_tag[message_id] = self._count
-        self._channel.confirmations[self._count] = asyncio.get_running_loop().create_future()
+        self._channel.confirmations[self._count] = _AWAITED
 
     def clear(self) -> None:
         """The broker has answered a commit, so everything that comes back has come."""

@@ -33,11 +33,14 @@ class AioPikaDriver:
 
     Args:
         name: shown to brokers as connection_name.
+        log: for its lines.
     """
 
-    def __init__(self, brokers: Brokers, name: str) -> None:
+    def __init__(self, brokers: Brokers, name: str, log: logging.Logger = _log) -> None:
         self._brokers = brokers
         self._name = name
+        self._log = log
+        self._warned = ""
 
     async def find(self) -> list[str]:
         if isinstance(self._brokers, ListedBrokers):
@@ -53,7 +56,8 @@ class AioPikaDriver:
                 timeout=CONNECT_TIMEOUT_S,
                 client_properties={"connection_name": self._name},
             )
-        _log.info("%s is connected to %s", self._name, named(url))
+        self._warned = ""
+        self._log.info("%s is connected to %s", self._name, named(url))
         return AioPikaLink(opened)
 
     async def pause(self, seconds: float) -> None:
@@ -72,7 +76,9 @@ class AioPikaDriver:
         return uuid.uuid4().hex
 
     def warn(self, text: str) -> None:
-        _log.warning("%s: %s", self._name, text)
+        if text != self._warned:  # once for all tasks that wait
+            self._warned = text
+            self._log.warning("%s: %s", self._name, text)
 
 
 class AioPikaLink:
@@ -95,8 +101,8 @@ class AioPikaLink:
         self._opening.add(number)
         try:
             async with errors_as_ours():
-                opened = await self._connection.channel(number, publisher_confirms=False)
-                return AioPikaChannel(self, await opened.get_underlay_channel())
+                opened = await self._wire.channel(number, publisher_confirms=False, on_return_raises=False)
+                return AioPikaChannel(self, opened)
         finally:
             self._opening.discard(number)
 

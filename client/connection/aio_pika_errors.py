@@ -19,7 +19,7 @@ from aiormq.exceptions import (
 
 from understudy.client.aio_pika_answers import answered, refusal_of, words_of
 from understudy.client.connection.core.port import ANSWER_TIMEOUT_S, CLOSE_TIMEOUT_S
-from understudy.client.connection.errors import NOT_SENT, LoginRefusedError, LostError, RefusedError
+from understudy.client.connection.errors import NOT_SENT, ClientError, LoginRefusedError, LostError, RefusedError
 
 _NOT_ENCODED: Final = (TypeError, ValueError, OverflowError, struct.error)
 """Errors of the library's encoder, which encodes all of a call before it sends any of it."""
@@ -48,10 +48,11 @@ def errors_as_ours(
         RefusedError: the broker closed the channel, or a value cannot be encoded and was not sent.
         LoginRefusedError: the broker refuses the login.
     """
-    return answered(timeout_s, LostError, partial(_ours, opening=opening, encoding=encoding))
+    return answered(timeout_s, LostError, partial(ours_of, opening=opening, encoding=encoding))
 
 
-def _ours(error: Exception, *, opening: bool, encoding: bool) -> Exception | None:
+def ours_of(error: Exception, *, opening: bool = False, encoding: bool = False) -> ClientError | None:
+    """Our error for one of aio-pika; None if it is none. The arguments are those of `errors_as_ours`."""
     if opening and isinstance(error, AuthenticationError | ProbableAuthenticationError | ConnectionNotAllowed):
         return LoginRefusedError(f"the broker refuses the login: {words_of(error)}")
     if isinstance(error, ChannelClosed):

@@ -20,7 +20,7 @@ nothing is acknowledged before its work is committed. The manual is ``docs/stage
     watching      counts, ages, ids of log lines, spans; pages, log_lines and tracing show them
     clock         the wall clock, or that of a test
     slot          one delivery at a time: does the steps that the core asks for
-    connection    channels to a group of brokers, opened again after a loss
+    connection    channels of the connection of `understudy.client`, and the queues that it has declared
     channel       one transaction of the broker
     arrival       a delivery as the core sees it
     databases/    business databases: ``sqlite(path)``, ``postgresql(conninfo)``; inbox and outbox

@@ -8,7 +8,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from understudy.client.stages.addresses import addresses_of
+from understudy.client.stages.addresses import addresses_of, reached, supposed
 from understudy.client.stages.core.envelope import DEAD_LETTERS, REPLIES
 from understudy.client.stages.core.retention import (
     DEAD_LETTER_RETENTION,
@@ -41,7 +41,7 @@ class Stages:
 
     Args:
         name: of the application; part of the ids of its initiations.
-        broker: ``amqp://user:word@b1,b2,b3/``, or a sequence of such addresses.
+        broker: ``amqp://user:word@b1,b2,b3/``, or a sequence of such addresses; or ``zookeeper://z1,z2/group``.
         database: the business database, as `sqlite` makes it; None: no stage uses one.
         version: of the application, for example its commit; its dead letters tell it.
         inbox_retention: how long the inbox of stages with ``once=True``, and of initiations with a name, remembers a message;
@@ -181,21 +181,24 @@ class Stages:
             if each.once:
                 check_retention(each.name, each.retry, self.inbox_retention, self.dead_letter_retention)
         if any(each.xa for each in self.stages.values()):
-            self.joint_profile()
+            self._profile(supposed(self.addresses))
 
     def joint_profile(self) -> Profile:
-        """The profile of stages with ``xa=True``: database, broker and state server.
+        """The profile of stages with ``xa=True``: database, broker and state server. A group is looked up in ZooKeeper now.
 
         Raises:
-            ConfigurationError: a branch cannot have one of the parameters; or an extra is not installed.
+            ConfigurationError: a branch cannot have one of the parameters; an extra is not installed; or ZooKeeper is away.
         """
+        return self._profile(reached(self.addresses))
+
+    def _profile(self, addresses: Sequence[str]) -> Profile:
         try:
             from understudy.client.stages.joint.place import job_of, place_of  # noqa: PLC0415  # most need no transaction manager
         except ImportError as error:
             raise ConfigurationError(f"xa=True: {error}: pip install 'understudy[stages,xa]'") from error
         job_of(self.name)
         database: Any = self.database
-        return place_of(self.name, self.addresses, database.libpq, self.state_server)
+        return place_of(self.name, addresses, database.libpq, self.state_server)
 
     def begin(self, name: str | None = None, *, outbox: bool = True, db: Any = None, xa: bool = False) -> Begin:
         """Send messages from outside of a stage, and change the database with them: all of it, or none.

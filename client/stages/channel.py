@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Self
 
 import attrs
-from aiormq.abc import AbstractChannel, DeliveredMessage
-from aiormq.exceptions import ChannelAccessRefused
+from aiormq.abc import DeliveredMessage
 from pamqp.commands import Basic
 
+from understudy.client.connection.aio_pika_channel import AioPikaChannel
 from understudy.client.stages.arrival import Arrival, arrival_of
 from understudy.client.stages.clock import now_ms
-from understudy.client.stages.connection import Connection, LostError, close_channel, errors_as_ours
+from understudy.client.stages.connection import NO_ACCESS, Connection, LostError, close_channel, errors_as_ours
 from understudy.client.stages.core.envelope import DELAY, SENT, TO, TRANSACTION, Envelope
 from understudy.client.stages.errors import StagesError
 
@@ -40,11 +40,12 @@ class GoesNowhereError(StagesError):
 class TxChannel:
     """Made by `open`. Every call raises LostError if the channel is gone."""
 
-    def __init__(self, connection: Connection, channel: AbstractChannel) -> None:
+    def __init__(self, connection: Connection, opened: AioPikaChannel) -> None:
         self._connection = connection
-        self._channel = channel
+        self._channel = channel = opened.wire
+        self._expected = opened.expected
         self._arrived: asyncio.Queue[Arrival | None] = asyncio.Queue()
-        self._returned: list[str] = []
+        self._returned = opened.returned
         self._asks = False
         self._answer: asyncio.Future[str] | None = None
         channel.on_consumer_cancel_callbacks.add(lambda _: self._arrived.put_nowait(None))
@@ -53,10 +54,10 @@ class TxChannel:
     @classmethod
     async def open(cls, connection: Connection) -> Self:
         """Waits until a broker gives one."""
-        channel = await connection.channel()
+        opened = await connection.opened()
         async with errors_as_ours():
-            await channel.tx_select()
-        return cls(connection, channel)
+            await opened.wire.tx_select()
+        return cls(connection, opened)
 
     @property
     def lives(self) -> bool:
@@ -73,7 +74,7 @@ class TxChannel:
                 await self._channel.basic_qos(prefetch_count=prefetch)
                 await self._channel.basic_consume(queue, self._take, exclusive=alone)
         except LostError as error:
-            if alone and isinstance(error.__cause__, ChannelAccessRefused):
+            if alone and error.code == NO_ACCESS:
                 raise OtherConsumerError(f"queue {queue!r} has another consumer") from error
             raise
 
@@ -262,22 +263,18 @@ class TxChannel:
 
     @contextlib.contextmanager
     def _watching(self, envelopes: Sequence[Envelope]) -> Iterator[None]:
-        """Note in ``_returned`` which messages come back. Without confirms aiormq drops a return that nothing waits for."""
-        channel: Any = self._channel
+        """Note in ``_returned`` which messages come back."""
         self._watch(envelopes)
         try:
             yield
         finally:
-            channel.confirmations.clear()
-            channel.message_id_delivery_tag.clear()
+            self._expected.clear()
 
     def _watch(self, envelopes: Sequence[Envelope]) -> None:
         """Begin to watch, for one sending of the messages: aiormq tells of the first return of each."""
-        channel: Any = self._channel
         self._returned.clear()
-        for number, each in enumerate(envelopes):
-            channel.message_id_delivery_tag[each.id] = number
-            channel.confirmations[number] = _Returned(self._returned, each.id)
+        for each in envelopes:
+            self._expected.add(each.id)
 
     async def _publish(self, envelope: Envelope) -> None:
         exchange, key = "", envelope.queue
@@ -325,20 +322,6 @@ class TxChannel:
 
     async def _take(self, message: DeliveredMessage) -> None:
         self._arrived.put_nowait(arrival_of(message))
-
-
-class _Returned:
-    """A message's place in `confirmations` of an aiormq channel: told if the broker returns it."""
-
-    def __init__(self, returned: list[str], message_id: str) -> None:
-        self._returned = returned
-        self._id = message_id
-
-    def set_exception(self, _: object) -> None:
-        self._returned.append(self._id)
-
-    def set_result(self, _: object) -> None:
-        self._returned.append(self._id)
 
 
 async def ask_outcome(connection: Connection, name: str) -> str:

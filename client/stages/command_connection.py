@@ -30,9 +30,9 @@ def connected(addresses: Sequence[str], name: str, work: Callable[[Any], Corouti
     write_warnings()
 
     async def run() -> T:
-        connection = Connection(addresses, name)
+        connection = Connection(addresses, name, CONNECT_S)
         try:
-            await connection.reach(CONNECT_S)
+            await connection.reach()
             return await work(connection)
         finally:
             await connection.close()

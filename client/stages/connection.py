@@ -1,7 +1,6 @@
 """Connection: channels to whichever broker of a group lets us in, opened again after a loss.
 
-aio-pika's robust connection was refused: it replays publishes and acknowledgements, and an undecided commit must never be
-replayed by itself. What aio-pika raises in a dozen types comes out as `LostError`.
+The failover is that of `understudy.client`; see `client.connection.core.failover`. Its errors come out as `LostError`.
 """
 
 from __future__ import annotations
@@ -10,36 +9,27 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import aio_pika
-from aio_pika.abc import AbstractConnection
 from aiormq.abc import AbstractChannel
-from aiormq.exceptions import (
-    AMQPError,
-    AuthenticationError,
-    ChannelAccessRefused,
-    ChannelNotFoundEntity,
-    ChannelPreconditionFailed,
-    ConnectionNotImplemented,
-    MethodNotImplemented,
-    ProbableAuthenticationError,
-)
+from aiormq.exceptions import ConnectionNotImplemented, MethodNotImplemented
 
-from understudy.client.aio_pika_answers import answered, words_of
-from understudy.client.connection.core.addresses import named, with_option
+from understudy.client.aio_pika_answers import answered
+from understudy.client.connection import errors
+from understudy.client.connection.aio_pika_driver import AioPikaDriver
+from understudy.client.connection.aio_pika_errors import closed, ours_of
+from understudy.client.connection.asynchronous import run
+from understudy.client.connection.core.addresses import brokers_of
 from understudy.client.connection.core.backoff import Backoff
-from understudy.client.connection.odd_values import read_odd_values
+from understudy.client.connection.core.failover import Failover
+from understudy.client.connection.core.port import ANSWER_TIMEOUT_S, Channel, Link, Procedure
 from understudy.client.stages.errors import ConfigurationError, StagesError
 
-read_odd_values()
+if TYPE_CHECKING:
+    from understudy.client.connection.aio_pika_channel import AioPikaChannel
 
-CONNECT_TIMEOUT_S: Final = 5.0
-ANSWER_TIMEOUT_S: Final = 30.0
-CLOSE_TIMEOUT_S: Final = 1.0
-HEARTBEAT_S: Final = 10
 DELAY_EXCHANGE: Final = ".delay"
 """The exchange by which delayed messages come to a queue is called as the queue, with this behind it."""
 PRODUCT: Final = "Understudy"
@@ -47,17 +37,23 @@ MANDATORY_AT_COMMIT: Final = "understudy.mandatory_at_commit"
 """Capability of a broker that returns mandatory messages of a transaction at its commit."""
 AT_ONCE: Final = 50
 COUNTS: Final[dict[str, Any]] = {"x-delivery-limit": -1}
+NO_ACCESS: Final = 403
+NOT_FOUND: Final = 404
+PRECONDITION_FAILED: Final = 406
 
 _log = logging.getLogger("understudy.stages")
 
 
-class LostError(StagesError):
-    """The connection or the channel is gone; what was asked of it was done or not."""
+class LostError(errors.LostError, StagesError):
+    """The connection or the channel is gone; what was asked of it was done or not.
 
-    @property
-    def lacks_permission(self) -> bool:
-        """The broker does not allow it to this user."""
-        return isinstance(self.__cause__, ChannelAccessRefused)
+    Attributes:
+        code: the reply code of a broker that closed the channel; 0 if none did.
+    """
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        super().__init__(text)
+        self.code = code
 
     @property
     def lacks_method(self) -> bool:
@@ -82,71 +78,62 @@ class Connection:
     """At most one connection at a time, shared by all channels.
 
     Args:
-        addresses: tried in turn, beginning with the one after the last.
+        addresses: as `understudy.client.connect` takes them.
         name: shown to the broker as connection_name.
+        give_up_s: so long a call waits for a broker; None: for ever.
+
+    Raises:
+        ArgumentError: an address names no broker.
     """
 
-    def __init__(self, addresses: Sequence[str], name: str) -> None:
+    def __init__(self, addresses: Sequence[str], name: str, give_up_s: float | None = None) -> None:
         self._addresses = addresses
         self._name = name
-        self._next = 0
-        self._opened: AbstractConnection | None = None
-        self._opening = asyncio.Lock()
+        self._give_up_s = give_up_s
+        self._failover = self._made()
+        self._link: Link | None = None
         self._queues: set[str] = set()
         self._delaying: set[str] = set()
         self._wanted: dict[str, None] = {}
         self._ensuring = asyncio.Lock()
-        self._pause = Pause()
-        self._told = ""
+
+    def _made(self) -> Failover:
+        return Failover(AioPikaDriver(brokers_of(self._addresses), self._name, _log), self._give_up_s)
 
     def sibling(self) -> Connection:
         """Another connection to the same brokers, which knows the queues that this one has declared."""
-        made = Connection(self._addresses, self._name)
+        made = Connection(self._addresses, self._name, self._give_up_s)
         made._queues = self._queues
         return made
 
     async def channel(self) -> AbstractChannel:
+        """A new channel of aiormq. Errors are those of `opened`."""
+        return (await self.opened()).wire
+
+    async def opened(self) -> AioPikaChannel:
         """A new channel; waits until a broker gives one.
 
         Raises:
             ConfigurationError: a broker refuses the login.
+            LostError: none came in time, or `close` was called meanwhile.
         """
-        while True:
-            try:
-                async with self._opening:
-                    connection = await self._connected()
-                channel = await self._new_channel(connection)
-            except LostError as error:
-                if str(error) != self._told:  # once for all slots that wait
-                    self._told = str(error)
-                    _log.warning("stages: %s has no broker: %s", self._name, error)
-                await self._pause.wait()
-            else:
-                self._pause.done()
-                self._told = ""
-                return channel
+        async with _as_ours():
+            opened = cast("AioPikaChannel", await run(self._failover.channel(_as_it_is)))
+        self._note_link(opened.link)
+        return opened
 
-    async def reach(self, timeout_s: float) -> None:
-        """Connect, within a time.
+    async def reach(self) -> None:
+        """Connect. Errors are those of `opened`."""
+        async with _as_ours():
+            self._note_link(await run(self._failover.connected()))
 
-        Raises:
-            LostError: no broker lets us in; names the addresses.
-            ConfigurationError: a broker refuses the login.
-        """
-        deadline_s = asyncio.get_running_loop().time() + timeout_s
-        while True:
-            try:
-                async with self._opening:
-                    await self._connected()
-            except LostError as error:
-                if asyncio.get_running_loop().time() < deadline_s:
-                    await self._pause.wait()
-                    continue
-                places = ", ".join(map(named, self._addresses))
-                raise LostError(f"no broker at {places} within {timeout_s:g} s: {error}") from error
-            else:
-                self._pause.done()
-                return
+    def _note_link(self, link: Link) -> None:
+        """Forget what another broker, or this one before a loss, had."""
+        if link is not self._link:
+            if self._link is not None:
+                self._queues.clear()
+            self._delaying.clear()
+            self._link = link
 
     async def ensure(self, queue: str, arguments: dict[str, Any] = COUNTS) -> None:
         """Declare a durable queue, unless it is there, with whatever arguments.
@@ -170,10 +157,10 @@ class Connection:
 
     async def _ensure_one(self, queue: str, arguments: dict[str, Any]) -> None:
         if not (
-            await self._declared(queue, ChannelNotFoundEntity, passive=True)
-            or await self._declared(queue, ChannelPreconditionFailed, arguments=arguments)
+            await self._declared(queue, NOT_FOUND, passive=True)
+            or await self._declared(queue, PRECONDITION_FAILED, arguments=arguments)
         ):
-            await self._declared(queue, ())
+            await self._declared(queue, None)
         self._queues.add(queue)
 
     async def ensure_all(self, queues: Sequence[str]) -> None:
@@ -203,22 +190,20 @@ class Connection:
                     await channel.queue_declare(each, durable=True, arguments=COUNTS, nowait=True)
                 await channel.queue_declare(queues[-1], durable=True, arguments=COUNTS)
         except LostError as error:
-            if not isinstance(error.__cause__, ChannelPreconditionFailed):
+            if error.code != PRECONDITION_FAILED:
                 raise
             return False
         await close_channel(channel)
         return True
 
-    async def _declared(
-        self, queue: str, refusal: type[Exception] | tuple[()], *, passive: bool = False, arguments: Any = None
-    ) -> bool:
-        """Declare a queue; False if the broker refuses with an error of a type."""
+    async def _declared(self, queue: str, refusal: int | None, *, passive: bool = False, arguments: Any = None) -> bool:
+        """Declare a queue; False if the broker refuses with this code."""
         channel = await self.channel()
         try:
             async with errors_as_ours():
                 await channel.queue_declare(queue, passive=passive, durable=True, arguments=arguments)
         except LostError as error:
-            if not isinstance(error.__cause__, refusal):
+            if error.code != refusal:
                 raise
             return False
         except Exception:
@@ -229,7 +214,7 @@ class Connection:
 
     async def has_queue(self, queue: str) -> bool:
         """True if the broker has the queue."""
-        return await self._declared(queue, ChannelNotFoundEntity, passive=True)
+        return await self._declared(queue, NOT_FOUND, passive=True)
 
     async def delaying(self, queue: str) -> str:
         """The exchange by which messages come to a queue that is there, each after its header `x-delay`.
@@ -268,71 +253,42 @@ class Connection:
 
     async def close(self) -> None:
         """Close the connection, if there is one; the next `channel` opens it again."""
-        connection, self._opened = self._opened, None
-        self._delaying.clear()
-        if connection is not None:
-            self._queues.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    # gather, because what the library raises while it closes (CancelledError among it) is not ours.
-                    await asyncio.gather(connection.close(), return_exceptions=True)
+        failover, self._failover = self._failover, self._made()
+        await run(failover.close())
 
-    async def _connected(self) -> AbstractConnection:
-        if self._opened is not None and not self._opened.is_closed:
-            return self._opened
-        await self.close()
-        reason: LostError | None = None
-        for _ in self._addresses:
-            address = self._addresses[self._next]
-            self._next = (self._next + 1) % len(self._addresses)
-            try:
-                async with errors_as_ours():
-                    self._opened = await aio_pika.connect(
-                        with_option(address, "heartbeat", str(HEARTBEAT_S)),
-                        timeout=CONNECT_TIMEOUT_S,
-                        client_properties={"connection_name": self._name},
-                    )
-            except LostError as error:
-                reason = error
-            else:
-                _log.info("stages: %s is connected to %s", self._name, named(address))
-                return self._opened
-        assert reason is not None, "there is an address"
-        raise reason
 
-    async def _new_channel(self, connection: AbstractConnection) -> AbstractChannel:
-        try:
-            async with errors_as_ours():
-                transport = connection.transport
-                if transport is None:
-                    raise LostError("the connection closed")
-                return await transport.connection.channel(publisher_confirms=False)
-        except LostError:
-            if self._opened is connection:  # else another task has closed it, and opened the next
-                await self.close()
-            raise
+def _as_it_is(_: Channel) -> Procedure[None]:
+    """Prepare nothing."""
+    yield from ()
 
 
 async def close_channel(channel: AbstractChannel) -> None:
     """Close a channel; the broker hands out again what was delivered on it and not acknowledged."""
-    with contextlib.suppress(TimeoutError, LostError):
-        async with errors_as_ours(CLOSE_TIMEOUT_S):
-            await asyncio.gather(channel.close(), return_exceptions=True)
+    await closed(channel)
 
 
 def errors_as_ours(timeout_s: float = ANSWER_TIMEOUT_S) -> AbstractAsyncContextManager[None]:
-    """Errors of aio-pika become `LostError`, as `answered` says; the cause stays with it.
+    """Errors of aio-pika become `LostError`; the cause stays with it.
 
     Raises:
         LostError: the connection or the channel is gone, or no answer came in time.
-        ConfigurationError: the broker refuses the login.
     """
     return answered(timeout_s, LostError, _ours)
 
 
-def _ours(error: Exception) -> Exception | None:
-    if isinstance(error, AuthenticationError | ProbableAuthenticationError):
-        return ConfigurationError(f"the broker refuses the login: {words_of(error)}")
-    if isinstance(error, AMQPError | OSError | RuntimeError):
-        return LostError(f"{type(error).__name__}: {words_of(error)}")
-    return None
+def _ours(error: Exception) -> LostError | None:
+    made = ours_of(error)
+    if made is None:
+        return None
+    return LostError(str(made), made.code if isinstance(made, errors.RefusedError) else 0)
+
+
+@contextlib.asynccontextmanager
+async def _as_ours() -> AsyncIterator[None]:
+    """Errors of the failover as ours."""
+    try:
+        yield
+    except errors.LoginRefusedError as error:
+        raise ConfigurationError(str(error)) from error
+    except errors.NoBrokerError as error:
+        raise LostError(str(error)) from error

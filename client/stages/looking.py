@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import attrs
-from aiormq.exceptions import ChannelNotFoundEntity
 
 from understudy.client.stages.application import Stages
-from understudy.client.stages.connection import Connection, LostError, close_channel, errors_as_ours
+from understudy.client.stages.connection import NOT_FOUND, Connection, LostError, close_channel, errors_as_ours
 from understudy.client.stages.core import envelope as headers
 from understudy.client.stages.core.envelope import DEAD_LETTERS
 from understudy.client.stages.core.letter import Letter
@@ -148,7 +147,7 @@ async def _counts(connection: Connection, queue: str) -> tuple[int, int]:
         async with errors_as_ours():
             answer = await channel.queue_declare(queue, passive=True)
     except LostError as error:
-        if isinstance(error.__cause__, ChannelNotFoundEntity):
+        if error.code == NOT_FOUND:
             return NOT_THERE
         raise
     await close_channel(channel)

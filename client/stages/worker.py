@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from understudy.client.stages.application import Stages
 from understudy.client.stages.channel import TxChannel
-from understudy.client.stages.connection import Connection, LostError, Pause
+from understudy.client.stages.connection import NO_ACCESS, Connection, LostError, Pause
 from understudy.client.stages.databases.port import Database, DatabaseSession, RelaySession, in_thread
 from understudy.client.stages.errors import ConfigurationError
 from understudy.client.stages.marker import Marker
@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # an extra
     from understudy.client.stages.joint.transactions import JointTransactions
 
 STOP_S: Final = 30.0
-OTHER_THREADS: Final = 4
-"""Threads of a worker besides those of its slots: for marker, relay and pages."""
+OTHER_THREADS: Final = 5
+"""Threads of a worker besides those of its slots: for marker, relay, pages and ZooKeeper."""
 SLOTS_OF_ONE: Final = 1000
 """Slots that share a connection: brokers allow 2,047 channels on one by default."""
 
@@ -137,7 +137,7 @@ class Worker:
                     raise ConfigurationError(
                         f"the broker has no transactions ({error}): stages need tx.select, which Understudy and RabbitMQ have"
                     ) from error
-                if error.lacks_permission:
+                if error.code == NO_ACCESS:
                     raise ConfigurationError(
                         f"the broker refuses a queue ({error}): its user needs the permissions to configure, write and read it"
                     ) from error
@@ -200,7 +200,8 @@ class Worker:
             from understudy.client.stages.joint.transactions import JointTransactions  # noqa: PLC0415  # an extra
         except ImportError as error:
             raise ConfigurationError(f"xa=True: {error}: pip install 'understudy[stages,xa]'") from error
-        joint = JointTransactions(self._stages.name, self._stages.joint_profile(), self._at_point)
+        profile = await in_thread(self._stages.joint_profile)
+        joint = JointTransactions(self._stages.name, profile, self._at_point)
         await joint.open()
         return joint
 

@@ -11,8 +11,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from aiormq.abc import AbstractChannel
-
+from understudy.client.connection.aio_pika_channel import AioPikaChannel
 from understudy.client.stages.arrival import Arrival
 from understudy.client.stages.channel import TxChannel
 from understudy.client.stages.connection import Connection
@@ -42,8 +41,8 @@ class ShufflingChannel(TxChannel):
 
     chance: random.Random
 
-    def __init__(self, connection: Connection, channel: AbstractChannel) -> None:
-        super().__init__(connection, channel)
+    def __init__(self, connection: Connection, opened: AioPikaChannel) -> None:
+        super().__init__(connection, opened)
         self._held: list[Arrival] = []
 
     async def consume(self, queue: str, prefetch: int = PREFETCH, *, alone: bool = False) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.integration.broker_process import BrokerProcess
 from tests.integration.client_faces import CommitCut, Open, answer, of_asyncio, of_threads
+from tests.integration.stages_waiting import until_found
 from tests.integration.zookeeper_group import group_on
 from tests.stress.group import Group
 from understudy.client import (
@@ -25,6 +28,9 @@ from understudy.client import (
     UnroutableError,
     connect,
 )
+from understudy.client.stages import ConfigurationError, NotCommittedError, Stage, Stages
+from understudy.client.stages.addresses import reached
+from understudy.client.stages.worker import Worker
 from understudy.ha.zookeeper_servers import Ensemble
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("broken_connections")]
@@ -204,8 +210,43 @@ def test_threads_share_a_connection(broker: BrokerProcess, queue: str) -> None:
         assert len(set(seen)) == each * threads
 
 
+async def _begun(stages: Stages, stage: Stage[..., Any], number: int) -> None:
+    """Begin again what a killed primary has not committed."""
+    while True:
+        try:
+            async with stages.begin():
+                stage.send(number)
+        except NotCommittedError:
+            continue
+        return
+
+
+async def _stages_follow(group: Group, address: str) -> None:
+    """A worker and an initiation go to the primary that ZooKeeper shows, and to its successor."""
+    stages = Stages("shop", broker=address)
+    done: list[int] = []
+
+    @stages.stage("shop.found")
+    async def found(number: int) -> None:
+        done.append(number)
+
+    worker = Worker(stages)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(worker.run())
+        for number in (1, 2):
+            await _begun(stages, found, number)
+            await until_found(f"message {number} is processed", lambda: number in done)  # noqa: B023  # awaited here
+            if number == 1:
+                await asyncio.to_thread(lambda: group.primary().kill())
+        worker.stop()
+    await stages.close()
+    with pytest.raises(ConfigurationError, match="no group 'other'"):
+        reached([address.replace("/understudy?", "/other?")])
+    assert {urlsplit(each).port for each in reached([address])} <= {each.port for each in group.brokers.values()}
+
+
 def test_a_group_is_found_through_zookeeper(ensemble: Ensemble, tmp_path: Path) -> None:
-    with group_on(ensemble, tmp_path, brokers=2):
+    with group_on(ensemble, tmp_path, brokers=2) as group:
         address = f"zookeeper://{ensemble.hosts}/understudy?chroot=/{tmp_path.name}"
         for face in (of_asyncio, of_threads):
             with face(address) as connection:
@@ -217,6 +258,7 @@ def test_a_group_is_found_through_zookeeper(ensemble: Ensemble, tmp_path: Path) 
                 face(f"zookeeper://{ensemble.hosts}/other?chroot=/{tmp_path.name}", give_up_s=0.1),
             ):
                 pass
+        asyncio.run(_stages_follow(group, address))
 
 
 def test_importing_the_client_loads_no_amqp_library() -> None:

@@ -271,7 +271,7 @@ def test_what_cannot_be_done_is_named(clinic: Clinic, monkeypatch: pytest.Monkey
     monkeypatch.setattr(command_connection, "CONNECT_S", 0.01)
     nobody = f"127.0.0.1:{free_port()}"
     away = clinic.run("list", "--broker", f"amqp://ann:secret@{nobody}/", "--queue", "lost.dead", code=1)
-    assert f"no broker at {nobody} within 0.01 s" in away
+    assert f"no broker within 0.01 s: {nobody}: " in away
     assert "secret" not in away
     broker = ["--broker", clinic.address]
     assert "queue 'nowhere.dead' is not there" in clinic.run("list", *broker, "--queue", "nowhere.dead", code=1)

@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Self
 
 import attrs
-from aiormq.exceptions import ChannelNotFoundEntity
 
 from understudy.client.stages.channel import TxChannel
-from understudy.client.stages.connection import Connection, LostError
+from understudy.client.stages.connection import NOT_FOUND, Connection, LostError
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.core.letter import Letter
 from understudy.client.stages.errors import StagesError
@@ -49,7 +48,7 @@ class HeldQueue:
             try:
                 count = await channel.count(name)
             except LostError as error:
-                if isinstance(error.__cause__, ChannelNotFoundEntity):
+                if error.code == NOT_FOUND:
                     raise NoQueueError(f"queue {name!r} is not there") from error
                 raise
             yield cls(name, channel, count)

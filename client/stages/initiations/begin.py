@@ -8,12 +8,14 @@ import os
 import uuid
 from contextvars import Token
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from understudy.client.stages.context import current_sends
 from understudy.client.stages.core.initiating import Plan, Steps, initiate
 from understudy.client.stages.core.sends import Origin, Sends, derived_id
+from understudy.client.stages.databases.port import in_thread
 from understudy.client.stages.errors import DemarcationError
 from understudy.client.stages.initiations.asynchronous import AsyncInitiator, AsyncRun
 from understudy.client.stages.initiations.blocking import BlockingInitiator, BlockingRun
@@ -24,6 +26,7 @@ from understudy.client.stages.tracing import tracing_if_installed
 
 if TYPE_CHECKING:  # it imports this module
     from understudy.client.stages.application import Stages
+    from understudy.xa.core.profile import Profile
 
 
 class Initiators:
@@ -115,7 +118,8 @@ class Begin:
         steps = self._begun(blocking=False)
         self._initiator = initiator = self._initiators.of_loop()
         if self._plan.xa:
-            self._session = initiator.take_joint(self._transactions)
+            profile = None if initiator.joint is not None else await in_thread(self._stages.joint_profile)
+            self._session = initiator.take_joint(partial(self._transactions, profile))
         else:
             self._session = initiator.take(self._kind)
         self._run = AsyncRun(initiator, self._session, steps, self._plan)
@@ -142,7 +146,7 @@ class Begin:
         steps = self._begun(blocking=True)
         self._initiator = initiator = self._initiators.of_process()
         if self._plan.xa:
-            self._session = initiator.take_joint(self._transactions, self._kind)
+            self._session = initiator.take_joint(partial(self._transactions, None), self._kind)
         else:
             self._session = initiator.take(self._kind)
         self._run = BlockingRun(initiator, self._session, steps, self._plan)
@@ -207,13 +211,13 @@ class Begin:
         if self._kind is not None and not blocking:
             raise DemarcationError(f"begin(xa=True, db={self._kind!r}): an `async with` has one type of database alone")
 
-    def _transactions(self) -> Any:
-        """The transaction manager of initiations.
+    def _transactions(self, profile: Profile | None) -> Any:
+        """The transaction manager of initiations, of a profile that is there or is to be made.
 
         Raises:
             ConfigurationError: an extra is not installed, or the place of both cannot be a profile.
         """
-        profile = self._stages.joint_profile()
+        profile = profile or self._stages.joint_profile()
         from understudy.client.stages.joint.transactions import JointTransactions  # noqa: PLC0415  # an extra
 
         return JointTransactions(self._stages.name, profile, pass_by)

@@ -12,6 +12,7 @@ from urllib.parse import quote_from_bytes
 from aiormq.abc import AbstractChannel, DeliveredMessage
 from pamqp.commands import Basic
 
+from understudy.client.connection.aio_pika_channel import AioPikaChannel
 from understudy.client.stages.channel import TxChannel
 from understudy.client.stages.connection import Connection, LostError, close_channel, errors_as_ours
 from understudy.client.stages.core.envelope import Envelope
@@ -27,17 +28,17 @@ ALONE_S: Final = 10
 class JointChannel(TxChannel):
     """A channel for deliveries that are acknowledged in a branch. Made by `open`."""
 
-    def __init__(self, connection: Connection, channel: AbstractChannel) -> None:
-        super().__init__(connection, channel)
+    def __init__(self, connection: Connection, opened: AioPikaChannel) -> None:
+        super().__init__(connection, opened)
         self._replies: AbstractChannel | None = None
         self._reply_to = ""
         self._number = 0
         self._asked: dict[str, asyncio.Future[dict[str, Any]]] = {}
-        channel.closing.add_done_callback(self._lose)
+        opened.wire.closing.add_done_callback(self._lose)
 
     @classmethod
     async def open(cls, connection: Connection) -> Self:
-        made = cls(connection, await connection.channel())
+        made = cls(connection, await connection.opened())
         made._replies = replies = await connection.channel()
         async with errors_as_ours():
             made._reply_to = (await replies.queue_declare("", exclusive=True, auto_delete=True)).queue or ""

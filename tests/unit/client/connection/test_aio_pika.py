@@ -45,10 +45,10 @@ class NumberedConnection:
     def __init__(self, channel_max: int) -> None:
         self.channels: dict[int, Any] = {}
         tune = SimpleNamespace(channel_max=channel_max)
-        wire = SimpleNamespace(channels=self.channels, connection_tune=tune, server_properties={})
+        wire = SimpleNamespace(channels=self.channels, connection_tune=tune, server_properties={}, channel=self.channel)
         self.transport = SimpleNamespace(connection=wire)
 
-    async def channel(self, number: int, *, publisher_confirms: bool) -> None:
+    async def channel(self, number: int, *, publisher_confirms: bool, on_return_raises: bool) -> None:
         await asyncio.sleep(0)
         assert number not in self.channels
         self.channels[number] = None

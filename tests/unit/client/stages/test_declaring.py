@@ -318,6 +318,30 @@ def test_an_address_may_name_several_brokers() -> None:
     assert stages.addresses == ["amqp://me:word@b1/shop?heartbeat=5", "amqp://me:word@b2:5673/shop?heartbeat=5"]
 
 
+GROUP = "zookeeper://me:word@z1,z2:2181/shop?chroot=/production"
+
+
+def test_a_group_may_be_named_by_its_zookeeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is asked of it before a worker starts, also for a stage with ``xa=True``, whose branches need addresses."""
+    stages = Stages("shop", broker=GROUP, database=postgresql("host=h dbname=shop user=shop"))
+    stages.stage("charge", xa=True)(of_psycopg)
+    stages.check()
+    assert stages.addresses == [GROUP]
+    found = ["amqp://me:word@b2:5673/", "amqp://me:word@b1:5672/"]
+    monkeypatch.setattr("understudy.client.connection.zookeeper.find_brokers", lambda group: found)
+    (_, broker) = stages.joint_profile().resources
+    assert broker.options["addresses"] == ["b1:5672", "b2:5673"]  # whichever leads
+
+
+def test_a_group_needs_the_client_of_zookeeper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("understudy.client.stages.addresses.find_spec", lambda _: None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'understudy\[stages,zookeeper\]'"):
+        Stages("shop", broker=GROUP)
+
+
+def of_psycopg(order: Order, db: psycopg.Connection) -> None: ...
+
+
 def test_a_worker_in_a_thread_raises_at_its_stop_what_has_ended_it(tmp_path: Any) -> None:
     stages = application(database=sqlite(tmp_path))
     stages.stage("reserve", once=True)(blocking_database)
