@@ -21,6 +21,12 @@ def address_of(request: pytest.FixtureRequest) -> tuple[str, int]:
     return host, int(port)
 
 
+def is_rabbitmq_3(connection: Any) -> bool:
+    """True at a RabbitMQ that is older than the one that Understudy follows."""
+    properties = connection._impl.server_properties
+    return properties["product"] == "RabbitMQ" and str(properties["version"]).startswith("3.")
+
+
 def connect(host: str, port: int) -> Any:
     """A connection as guest."""
     return pika.BlockingConnection(pika.ConnectionParameters(host, port))

@@ -10,6 +10,7 @@ Without ``RABBITMQ_ADDRESS`` every test runs against Understudy alone. Where the
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections import Counter
@@ -22,7 +23,7 @@ import pika.exceptions
 import pytest
 
 from tests.integration.broker_process import BrokerProcess, wait_until
-from tests.integration.rabbitmq_peer import PEERS, address_of, connect
+from tests.integration.rabbitmq_peer import PEERS, address_of, connect, is_rabbitmq_3
 from understudy.broker.amqp.constants import PROTOCOL_HEADER
 from understudy.broker.amqp.frames import FrameParser
 from understudy.broker.amqp.methods import (
@@ -589,7 +590,8 @@ def test_an_answer_comes_straight_to_the_channel_that_asked(connection: Any, que
     wait_until("it is asked", lambda: depth(connection, queue) == 1)
     _, asked, _ = server.basic_get(queue, auto_ack=True)
     assert asked.reply_to.startswith(f"{REPLY_TO}.")
-    server.basic_publish("", asked.reply_to, b"answer", mandatory=True)
+    # RabbitMQ 3 returns a mandatory answer that it delivers.
+    server.basic_publish("", asked.reply_to, b"answer", mandatory=not is_rabbitmq_3(connection))
     wait_until("it is answered", lambda: connection.process_data_events(0.01) or answers == [b"answer"])
     asker.close()
     with pytest.raises(pika.exceptions.UnroutableError):
@@ -636,9 +638,10 @@ def last_words(
         parser = FrameParser(0)
 
         def read() -> Any:
-            while data := sock.recv(65_536):
-                if events := parser.feed(data):
-                    return events[-1]
+            with contextlib.suppress(ConnectionResetError):  # an end without a word, if what was sent is not read
+                while data := sock.recv(65_536):
+                    if events := parser.feed(data):
+                        return events[-1]
             return None
 
         sock.sendall(PROTOCOL_HEADER)
@@ -657,6 +660,8 @@ def last_words(
         return 200 if event[1] == CONNECTION_CLOSE_OK else int(event[2][0])
 
 
+TUNING = 530
+"""RabbitMQ 3 ends the connection without a word."""
 CLOSE = encode_method(0, CONNECTION_CLOSE, 200, "", 0, 0)
 HEARTBEAT_ON_A_CHANNEL = b"\x08\0\1\0\0\0\0\xce"
 
@@ -668,8 +673,8 @@ HEARTBEAT_ON_A_CHANNEL = b"\x08\0\1\0\0\0\0\xce"
         ([encode_method(1, BASIC_RECOVER, False)], {}, 540),
         ([encode_method(1, BASIC_RECOVER_ASYNC, False)], {}, 540),
         ([encode_method(0, CONNECTION_UPDATE_SECRET, "guest", "test"), CLOSE], {}, 200),
-        ([], {"frame_max": 131_073}, 530),
-        ([], {"frame_max": 0}, 530),
+        ([], {"frame_max": 131_073}, TUNING),
+        ([], {"frame_max": 0}, TUNING),
         ([], {"password": "wrong"}, 403),
         ([], {"password": "wrong", "properties": {}}, 0),
     ],
@@ -684,7 +689,11 @@ HEARTBEAT_ON_A_CHANNEL = b"\x08\0\1\0\0\0\0\xce"
         "login not told",
     ],
 )
-def test_what_ends_a_connection(address: tuple[str, int], said: list[bytes], options: Any, code: int) -> None:
+def test_what_ends_a_connection(
+    address: tuple[str, int], connection: Any, said: list[bytes], options: Any, code: int
+) -> None:
+    if code == TUNING and is_rabbitmq_3(connection):
+        code = 0
     assert last_words(address, *said, **options) == code
 
 
