@@ -1,0 +1,1 @@
+"""``scripts/check --house``: what a newcomer meets, in numbers."""
