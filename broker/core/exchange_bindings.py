@@ -25,7 +25,18 @@ class ExchangeBindings(Names):
     """The two methods on one channel."""
 
     def handlers(self) -> dict[int, Handler]:
-        return {EXCHANGE_BIND: self._bind, EXCHANGE_UNBIND: self._unbind}
+        return {
+            EXCHANGE_BIND: lambda args: self._carry_out(EXCHANGE_BIND, self._bind, args),
+            EXCHANGE_UNBIND: lambda args: self._carry_out(EXCHANGE_UNBIND, self._unbind, args),
+        }
+
+    def _carry_out(self, key: int, action: Handler, args: tuple[Any, ...]) -> None:
+        """Do it now; but a new primary does it when it answers, for before that it does not know what its group reads."""
+        broker = self._broker
+        if broker.answering or broker.log.may_hold(record.EXCHANGE_UNBIND):
+            action(args)
+        else:
+            self._channel.carry_out_when_applied(key, action, args)
 
     def _bind(self, args: tuple[Any, ...]) -> None:
         destination, source, routing_key, no_wait, arguments = args
@@ -34,6 +45,7 @@ class ExchangeBindings(Names):
         start, end = self._exchange(source), self._exchange(destination)
         self._check_match(start, arguments)
         self._check_destination(start, end)
+        self._broker.expiry.declared_anew(end)
         octets = binding_octets(arguments)
         if (destination, routing_key, octets) not in start.bindings:
             self._check_format(start, end)

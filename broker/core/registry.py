@@ -197,7 +197,7 @@ class Registry:
 
 
 def _forget(place: VirtualHost, exchange: Exchange, binding: AnyBinding) -> None:
-    """A binding of ``exchange`` goes with neither queue nor destination any more."""
+    """Take a binding of ``exchange`` out of what goes with the queue or exchange that it leads to."""
     if isinstance(binding, ExchangeBinding):
         place.onward.remove(binding.destination, (exchange, binding))
     else:

@@ -83,7 +83,7 @@ DEEDS = {
     "stages": {"stages passed": 0.65},
     "fifo": {"fifo messages": 0.65},
     "picky": {"picked messages": 0.65},
-    "router": {"routed messages": 0.65},
+    "router": {"routed messages": 0.65, "messages through two exchanges": 0.5},
     "fleeting": {
         "fleeting messages got": 0.5,
         "fleeting: expiring_messages": 0.23,

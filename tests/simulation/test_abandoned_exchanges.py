@@ -81,6 +81,23 @@ def test_the_grace_begins_when_clients_can_come() -> None:
         assert group.queue(group.primary, "queue") is not None
 
 
+def test_a_chain_goes_from_its_end_and_one_that_is_bound_to_another_stays() -> None:
+    """A client that binds an exchange to another one uses both."""
+    with scenario() as group:
+        client = group.hand()
+        for name in ("first", "second", "kept"):
+            used(client, name)
+        client(calls.bind_exchange, "second", "first", "")
+        client(calls.declare_exchange, "lasting", "fanout", durable=True)
+        group.replace_primary(group.backups[0])
+        group.heal()
+        group.ready()
+        assert there(group) == ["first", "kept", "lasting", "second"]
+        group.hand()(calls.bind_exchange, "kept", "lasting", "")
+        group.run_ms(GRACE_MS + 1_000)
+        assert there(group) == ["kept", "lasting"]
+
+
 @pytest.mark.parametrize("durable", [False, True])
 def test_one_that_never_had_a_binding_stays(durable: bool) -> None:
     """AMQP 0-9-1: it is not deleted then. It was, a minute after each failover, with messages going through it to its alternate."""

@@ -25,6 +25,7 @@ reason and the mutation of the model that shows it; the sweep must find nothing 
 ``serving``         priorities of messages and consumers, one consumer at a time, time-outs
 ``moves``           dead letters and limits: what leaves one queue for others
 ``duplicates``      ids of messages that are to come once
+``bindings``        exchanges that are bound to exchanges
 ==================  ===========================================================================================
 
 ``reviewed`` and ``overlooked`` are apart: what reviews have found, in combinations too rare for so short a sweep. Each can be
@@ -36,6 +37,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 
 from tests.simulation.mutations import (
+    bindings,
     branches,
     damaged_logs,
     duplicates,
@@ -63,7 +65,7 @@ MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
     for module in (
         *(durability, transactions, branches, votes, fencing, membership, rejoining, damaged_logs, order),
-        *(handing_out, levels, operators, turns, parts, moves, returns, serving, duplicates),
+        *(handing_out, levels, operators, turns, parts, moves, returns, serving, duplicates, bindings),
         *(reviewed, overlooked),
     )
     for mutation in vars(module).values()

@@ -1,12 +1,14 @@
 """Router: exchanges of all four types, with bindings that come and go; what reaches which queue is computed here a second time.
 
-Some messages have further keys in their headers CC and BCC.
+Some messages have further keys in their headers CC and BCC. In half of the rounds another exchange is bound to the first; of these
+some are a circle.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.simulation import calls
 from tests.simulation.checkers.answers import Expected
@@ -51,8 +53,48 @@ def headers_match(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
     return any(hits) if arguments.get("x-match") == "any" else all(hits)
 
 
+class Bound(NamedTuple):
+    """A binding of a round: ``end`` is a queue, or another exchange of the round."""
+
+    exchange: str
+    end: str
+    pattern: str
+    arguments: dict[str, Any]
+
+
+class Round:
+    """What one round has declared, and where its messages go.
+
+    Attributes:
+        kinds: its exchanges, and the type of each; what is published goes to one of them.
+    """
+
+    def __init__(self, kinds: dict[str, str]) -> None:
+        self.kinds = kinds
+        self.bound: list[Bound] = []
+
+    def targets(self, exchange: str, keys: list[str], headers: dict[str, Any]) -> set[str]:
+        """The queues of a message that is published to ``exchange``."""
+        reached = {exchange}
+        while more := self.ends(reached, keys, headers) - reached:
+            reached |= more
+        return reached - self.kinds.keys()
+
+    def ends(self, exchanges: Container[str], keys: list[str], headers: dict[str, Any]) -> set[str]:
+        """Where the bindings of these exchanges lead that the message matches."""
+        return {each.end for each in self.bound if each.exchange in exchanges and self._match(each, keys, headers)}
+
+    def _match(self, bound: Bound, keys: list[str], headers: dict[str, Any]) -> bool:
+        kind = self.kinds[bound.exchange]
+        if kind == "direct":
+            return bound.pattern in keys
+        if kind == "topic":
+            return any(topic_matches(bound.pattern, key) for key in keys)
+        return kind == "fanout" or headers_match(bound.arguments, headers)
+
+
 class Router:
-    """One round: an exchange, three queues, bindings, messages, and a count of what came."""
+    """One round: an exchange or two, three queues, bindings, messages, and a count of what came."""
 
     def __init__(self, client: SimClient, run: Run) -> None:
         self.client = client
@@ -80,46 +122,59 @@ class Router:
 
     def _one_round(self) -> Program:
         client, rng = self.client, self.client.rng
-        kind = rng.choice(KINDS)
         durable = rng.random() < 0.7
-        exchange = f"exchange-{client.name}-{self._round}"
-        queues = [f"routed-{client.name}-{self._round}-{i}" for i in range(3)]
-        yield from calls.declare_exchange(client, exchange, kind, durable=durable, auto_delete=rng.random() < 0.3)
-        bound: list[tuple[str, str, dict[str, Any]]] = []
-        for queue in queues:
+        name = f"{client.name}-{self._round}"
+        front = f"exchange-{name}"
+        this = Round({front: rng.choice(KINDS)})
+        if rng.random() < 0.5:
+            this.kinds[f"behind-{name}"] = rng.choice(KINDS)
+        queues = [f"routed-{name}-{i}" for i in range(3)]
+        for exchange, kind in this.kinds.items():
+            auto_delete = exchange == front and rng.random() < 0.3
+            yield from calls.declare_exchange(client, exchange, kind, durable=durable, auto_delete=auto_delete)
+        *_, last = exchanges = list(this.kinds)
+        for queue, exchange in zip(queues, (front, front, last), strict=True):
             yield from calls.declare(client, queue, durable=durable)
-            arguments = {**rng.choice(HEADERS), "x-match": rng.choice(("all", "any"))} if kind == "headers" else {}
-            pattern = rng.choice(PATTERNS[kind])
-            yield from calls.bind(client, queue, exchange, pattern, arguments)
-            bound.append((queue, pattern, arguments))
+            yield from self._bind(this, queue, exchange)
+        if last != front:
+            yield from self._bind(this, last, front)
+            if rng.random() < 0.3:
+                yield from self._bind(this, front, last)
         wanted: dict[str, list[str]] = {queue: [] for queue in queues}
-        yield from self._publish(kind, exchange, bound, wanted)
+        yield from self._publish(this, wanted)
         if rng.random() < 0.5:
-            queue, pattern, arguments = bound.pop()
-            yield from calls.unbind(client, queue, exchange, pattern, arguments)
-            yield from self._publish(kind, exchange, bound, wanted)
+            yield from self._unbind(this, this.bound.pop(rng.randrange(2, len(this.bound))))
+            yield from self._publish(this, wanted)
         yield from self._count(wanted)
-        if rng.random() < 0.5:
-            yield from calls.delete_exchange(client, exchange)
+        for exchange in exchanges:
+            if rng.random() < 0.5:
+                yield from calls.delete_exchange(client, exchange)
         for queue in queues:
             yield from calls.delete(client, queue)
 
-    def _publish(
-        self, kind: str, exchange: str, bound: list[tuple[str, str, dict[str, Any]]], wanted: dict[str, list[str]]
-    ) -> Program:
+    def _bind(self, this: Round, end: str, exchange: str) -> Program:
+        rng, kind = self.client.rng, this.kinds[exchange]
+        arguments = {**rng.choice(HEADERS), "x-match": rng.choice(("all", "any"))} if kind == "headers" else {}
+        bound = Bound(exchange, end, rng.choice(PATTERNS[kind]), arguments)
+        call = calls.bind_exchange if end in this.kinds else calls.bind
+        yield from call(self.client, end, exchange, bound.pattern, arguments)
+        this.bound.append(bound)
+
+    def _unbind(self, this: Round, bound: Bound) -> Program:
+        call = calls.unbind_exchange if bound.end in this.kinds else calls.unbind
+        yield from call(self.client, bound.end, bound.exchange, bound.pattern, bound.arguments)
+
+    def _publish(self, this: Round, wanted: dict[str, list[str]]) -> Program:
         client, rng = self.client, self.client.rng
         expected = client.expected
         for _ in range(rng.randrange(1, 5)):
             self._number += 1
             stamp = f"#{client.name}:{self._number}"
+            exchange = rng.choice([*this.kinds])
             key, headers = rng.choice(KEYS), rng.choice(HEADERS)
             copies = {name: rng.sample(KEYS, 2) for name in ("CC", "BCC") if rng.random() < 0.2}
             keys = [key, *(each for more in copies.values() for each in more)]
-            targets = [
-                queue
-                for queue, pattern, arguments in bound
-                if any(self._matches(kind, pattern, arguments, each, headers) for each in keys)
-            ]
+            targets = this.targets(exchange, keys, headers)
             mandatory, immediate = rng.random() < 0.5, rng.random() < 0.15
             comes_back = NO_ROUTE if mandatory and not targets else NO_CONSUMERS if immediate else 0
             client.returned.clear()
@@ -140,16 +195,10 @@ class Router:
                     "routing", f"{stamp} to {exchange} with key {key!r}: returned {codes}, expected {comes_back}"
                 )
             if not immediate:
+                onward = targets - this.ends([exchange], keys, headers)
+                self.run.did("messages through two exchanges", len(onward) > 0)
                 for queue in targets:
                     wanted[queue].append(stamp)
-
-    @staticmethod
-    def _matches(kind: str, pattern: str, arguments: dict[str, Any], key: str, headers: dict[str, Any]) -> bool:
-        if kind == "direct":
-            return pattern == key
-        if kind == "topic":
-            return topic_matches(pattern, key)
-        return kind == "fanout" or headers_match(arguments, headers)
 
     def _count(self, wanted: dict[str, list[str]]) -> Program:
         """Get everything; on one connection, so that nothing is given twice."""

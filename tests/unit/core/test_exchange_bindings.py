@@ -23,6 +23,7 @@ from understudy.broker.amqp.methods import (
     TX_COMMIT,
     TX_ROLLBACK,
     TX_SELECT,
+    encode_method,
 )
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.exchanges import ExchangeBinding
@@ -372,6 +373,25 @@ def test_an_older_group_binds_no_exchanges(shop: Shop, method: int) -> None:
     shop.bind("e0", "e2")
     shop.unbind("e1", "e2")
     assert shop.publish("e2") == ["q0", "q2"]
+
+
+@pytest.mark.parametrize("reads", [record.EXCHANGE_BINDINGS_VERSION - 1, record.EXCHANGE_BINDINGS_VERSION])
+def test_a_new_primary_answers_when_it_knows_what_its_group_reads(shop: Shop, reads: int) -> None:
+    """A client that came before the others had linked was told to upgrade them."""
+    chain(shop)
+    broker, client = shop.core.broker, shop.core.client()
+    broker.log.confine(record.OLDEST_WRITTEN_VERSION)
+    broker.answering = False
+    client.connection.receive(encode_method(1, EXCHANGE_BIND, "e1", "e2", "", False, {}))
+    client.connection.receive(publish_frames(1, "e2", "", PERSISTENT, b"x", FRAME_MAX))
+    assert client.heard() == []
+    broker.log.confine(reads)
+    broker.answering = True
+    shop.core.sync()
+    binds = reads == record.EXCHANGE_BINDINGS_VERSION
+    assert client.heard() == ["exchange.bind-ok" if binds else "channel.close"]
+    shop.core.sync()
+    assert shop.taken() == (["q1", "q2"] if binds else [])
 
 
 def described(state: BrokerState) -> set[tuple[str, str, str]]:
