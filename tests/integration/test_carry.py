@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,16 +19,17 @@ import pika
 import pika.exceptions
 import pytest
 
-from tests.integration.broker_process import get, leaks_of_clients, wait_until
+from tests.integration.broker_process import free_port, get, leaks_of_clients, wait_until
 from tests.integration.cluster_process import Cluster, Row, running_cluster
 from tests.integration.test_edges import certificate, connect_tls
-from tests.stress.clients import connect_to
+from tests.stress.clients import ERRORS, connect_to
 from understudy.broker.config.schema import GUEST_PASSWORD_HASH
 from understudy.replicator.direct.framing import frame_head
 from understudy.replicator.direct.session import CARRY
 
 pytestmark = pytest.mark.integration
 
+HAPROXY = Path(__file__).resolve().parents[2] / "docs" / "haproxy.cfg"
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
@@ -193,6 +197,50 @@ def test_one_address_is_enough_through_a_kill_of_the_primary(cluster: Cluster) -
         await connection.close()
 
     asyncio.run(main())
+
+
+def haproxy(cluster: Cluster, folder: Path) -> tuple[list[str], int]:
+    """The command of a HAProxy with the configuration of the documentation, and the port that it listens on."""
+    program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
+    assert program is not None, "haproxy is not installed. On Debian and Ubuntu: apt-get install haproxy"
+    text, port = HAPROXY.read_text(), free_port()
+    assert text.count("bind :5672") == 1
+    text = text.replace("bind :5672", f"bind 127.0.0.1:{port}")
+    for number, row in enumerate(cluster.rows().values(), 1):
+        address = f"10.0.0.{number}:5672 check port 8672"
+        assert text.count(address) == 1
+        text = text.replace(address, f"127.0.0.1:{row['port']} check port {row['ports']['http']}")
+    (config := folder / "haproxy.cfg").write_text(text)
+    return [program, "-db", "-f", str(config)], port
+
+
+def test_haproxy_leads_clients_to_the_primary_and_to_the_next_one(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.ready()
+    command, port = haproxy(cluster, tmp_path)
+    proxy = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def connected() -> Any:
+        """A connection to the primary; before its first check HAProxy chooses any broker."""
+        with contextlib.suppress(*ERRORS):
+            connection = connect_to(port)
+            if clients(cluster.primary())["carried_here"] == 0:
+                return connection
+            connection.close()
+        return None
+
+    try:
+        with leaks_of_clients():
+            for _ in range(2):
+                connection = wait_until("HAProxy leads to the primary", connected)
+                primary = cluster.primary()
+                connection.channel().queue_declare("balanced", durable=True)
+                os.kill(primary["pid"], signal.SIGKILL)
+                with pytest.raises(pika.exceptions.AMQPConnectionError):
+                    listen(connection)
+    finally:
+        proxy.terminate()
+        proxy.wait(60)
+    cluster.ready()
 
 
 def test_a_client_that_comes_while_nobody_leads_waits(cluster: Cluster) -> None:

@@ -142,6 +142,7 @@ def test_a_wish_is_named_and_the_script_goes_on(place: Place) -> None:
     [
         ("openssl", {"openssl"}),
         ("prometheus", {"prometheus", "promtool"}),
+        ("haproxy", {"haproxy"}),
         ("java", {"java"}),
         ("zookeeper-jars", {"mvn"}),
         ("kafka-jars", {"mvn"}),
