@@ -99,9 +99,9 @@ class Shop:
         }
 
     async def _listed(self) -> dict[str, Any]:
-        connection = Connection(self._stages.addresses, "the page of the orders")
+        connection = Connection(self._stages.addresses, "the page of the orders", give_up_s=2)
         try:
-            await connection.reach(2)
+            await connection.reach()
             return await list_of(self._stages, connection)
         finally:
             await connection.close()
