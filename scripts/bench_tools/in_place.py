@@ -39,7 +39,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def carry_out(
-    options: argparse.Namespace, make: Callable[[Path | None], P], measure: Callable[[P], dict[str, Any]]
+    options: argparse.Namespace,
+    make: Callable[[Path | None], P],
+    measure: Callable[[P], dict[str, Any]],
+    *,
+    timed: bool = True,
 ) -> int:
     """Make a place, measure in it, and print the report.
 
@@ -47,6 +51,7 @@ def carry_out(
         options: of the command line, with those of `add_options`.
         make: makes the place, in a folder of its own in ``--work``.
         measure: called within the place; its report has a ``table`` for people.
+        timed: figures depend on a real disk.
 
     Returns:
         0 all measured, 2 the bench could not run, 130 interrupted.
@@ -56,7 +61,7 @@ def carry_out(
         return 2
     place = make(options.work)
     try:
-        if machine.filesystem_of(place.folder) == "tmpfs":
+        if timed and machine.filesystem_of(place.folder) == "tmpfs":
             raise BenchError(f"{place.folder} is on tmpfs, where fsync costs nothing; give a folder with --work")
         about = machine.describe(place.folder, _ROOT)
         with place:
