@@ -383,9 +383,14 @@ class UserDirectory:
         Raises:
             AccessRefusedError: see `authenticate`.
         """
-        if not matches or attempt.name not in self._hashes:  # of a user without a password the decoy was verified
+        # Of a user without a password the decoy was verified, and of one that has changed meanwhile another hash.
+        if not matches or self._hashes.get(attempt.name) != attempt.encoded:
             raise AccessRefusedError(f"login refused for user '{attempt.name}': unknown user or wrong password")
         return self._users[attempt.name]
+
+    def named(self, name: str) -> User | None:
+        """The user of that name, if there is one."""
+        return self._users.get(name)
 
     def certified(self, name: str, peer_is_loopback: bool) -> User:
         """The user that a verified certificate names.

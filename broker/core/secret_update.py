@@ -48,6 +48,16 @@ def _take(connection: Connection, user: User | AmqpError) -> None:
         raise NotAllowedError(f"new secret was refused: {user.text}")
     if isinstance(user, AmqpError):
         raise user
+    renew_user(connection, user)
+    connection.send(0, CONNECTION_UPDATE_SECRET_OK)
+
+
+def renew_user(connection: Connection, user: User) -> None:
+    """Give an open connection its user with other rights. Consumers of queues that the user may not read are cancelled.
+
+    Raises:
+        NotAllowedError: the user may not be in the connection's vhost.
+    """
     user.require_vhost(connection.vhost)
     connection.user = user
     connection.routes.clear()  # found with the rights of the user before
@@ -59,4 +69,3 @@ def _take(connection: Connection, user: User | AmqpError) -> None:
             channel.consuming.remove(consumer)
             if connection.wants_cancel_notify and not channel.closing:
                 channel.send(BASIC_CANCEL, consumer.tag, True)
-    connection.send(0, CONNECTION_UPDATE_SECRET_OK)

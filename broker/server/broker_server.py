@@ -21,6 +21,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+import attrs
 import structlog
 
 from understudy.broker.config import Config, TlsConfig, is_loopback_host
@@ -28,6 +29,7 @@ from understudy.broker.core.facts import LIMIT, Facts
 from understudy.broker.core.login import PasswordCheck
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.errors import UnderstudyError
+from understudy.broker.security import UserDirectory
 from understudy.broker.server import fatal
 from understudy.broker.server.carriage import take_carried
 from understudy.broker.server.carried_client import CarrierDial
@@ -43,7 +45,8 @@ from understudy.broker.server.plugins import Plugins, make_plugins
 from understudy.broker.server.ports_file import PORTS_NAME, write_ports
 from understudy.broker.server.status_report import StatusReport
 from understudy.broker.server.supervisor_pipe import SupervisorPipe
-from understudy.broker.server.tls_files import LOOK_S, TlsFiles
+from understudy.broker.server.tls_files import TlsFiles
+from understudy.broker.server.watched_files import LOOK_S, WatchedFiles
 
 SHUTDOWN_TEXT: Final = "the broker is shutting down"
 LATE_S: Final = 0.5
@@ -74,10 +77,14 @@ class BrokerServer:
         config: of this broker.
         supervised: somebody reads our standard output, a JSON object for each change of the status, and the end of our standard
             input means that he is gone.
+        watched: the file of that configuration: changed users come into force, all else with the next start.
     """
 
-    def __init__(self, config: Config, *, supervised: bool = False) -> None:
+    def __init__(
+        self, config: Config, *, supervised: bool = False, watched: WatchedFiles[Config] | None = None
+    ) -> None:
         self._config = config
+        self._watched = watched
         self._supervised = supervised
         self.facts = Facts(lambda: time.time_ns() // 1_000_000, LIMIT if config.feed.facts else 0)
         self._wanted: asyncio.Queue[_Wanted] = asyncio.Queue()
@@ -137,10 +144,9 @@ class BrokerServer:
             stack.push_async_callback(plugin.stop)
             await plugin.start(self)
         ports = self._ports(amqp, http)
-        self._report = report = StatusReport(config, ports, self._plugins, self._tls)
-        if self._tls:
-            self._look_at_tls()
-            stack.callback(self._stop_looking_at_tls)
+        self._report = report = StatusReport(config, ports, self._plugins, self._tls, self._watched)
+        self._look_at_files()
+        stack.callback(self._stop_looking)
         pages = report.pages()
         await self._accept_http(http, lambda: HttpSession(pages, self._users), http_tls, handshakes)
         if not write_ports(config.broker.data, ports):
@@ -194,13 +200,30 @@ class BrokerServer:
         self.watches(files)
         return files
 
-    def _stop_looking_at_tls(self) -> None:
+    def _stop_looking(self) -> None:
         self._next_look.cancel()
 
-    def _look_at_tls(self) -> None:
+    def _look_at_files(self) -> None:
         for files in self._tls:
             files.look()
-        self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look_at_tls)
+        if self._watched is not None and self._driver is not None:
+            self._watched.takes = self._take_users
+            self._watched.look()
+        self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look_at_files)
+
+    def _take_users(self, changed: Config) -> None:
+        """The file of the configuration has changed: bring its users into force."""
+        before, users = self._config, attrs.evolve(self._config, users=changed.users)
+        others = [
+            each.name for each in attrs.fields(Config) if getattr(changed, each.name) != getattr(users, each.name)
+        ]
+        if others:
+            _log.warning("changed sections come into force with the next start", sections=others)
+        if users.users == before.users or changed.broker.vhosts != before.broker.vhosts:
+            return
+        assert self._driver is not None
+        self._config = users
+        self._driver.renew_users(UserDirectory(users, os.urandom(32)))
 
     def _users(self) -> PasswordCheck | None:
         return self._driver.users if self._driver is not None else None

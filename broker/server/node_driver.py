@@ -25,6 +25,7 @@ from understudy.broker.config import Config, milliseconds
 from understudy.broker.core import continuing
 from understudy.broker.core.applied_facts import AppliedFacts
 from understudy.broker.core.broker import Broker
+from understudy.broker.core.connection import Phase
 from understudy.broker.core.expiry_clock import ExpiryClock
 from understudy.broker.core.facts import Facts
 from understudy.broker.core.gate_port import GatePort
@@ -34,6 +35,7 @@ from understudy.broker.core.message_facts import MessageFacts
 from understudy.broker.core.moved_bodies import NO_BODIES, MovedBodies
 from understudy.broker.core.node import BrokerNode
 from understudy.broker.core.policies import Policies, Policy
+from understudy.broker.core.secret_update import renew_user
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.turn import TurnEngine
 from understudy.broker.log.journal import Journal, JournalFailedError, JournalOptions
@@ -189,6 +191,23 @@ class NodeDriver:
         self._turned: list[asyncio.Future[None]] = []
         self._started = self._housekeeping_at = time.monotonic()
         self._loop.call_later(TICK_S, self._tick)
+
+    def renew_users(self, users: UserDirectory) -> None:
+        """Know these users from now on; clients that are connected get their rights, or are closed if their user is gone."""
+        self.users.renew(users)
+        for session in list(self.sessions):
+            connection = session.connection
+            before = connection.user
+            if before is None:
+                continue
+            user = users.named(before.name)
+            if user is None:
+                connection.force_close("CONNECTION_FORCED", f"user '{before.name}' was deleted")
+            elif user != before and connection.phase is Phase.RUNNING:
+                connection.guard(0, 0, renew_user, connection, user)
+            else:
+                connection.user = user
+        self.request_turn()
 
     def carry_by(self, dial: CarrierDial, has_room: Callable[[], bool]) -> None:
         """Clients that reach a core which serves none are carried by ``dial``, if the configuration allows it.

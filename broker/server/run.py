@@ -24,6 +24,7 @@ from understudy.broker.server.listener import TlsError, raise_descriptor_limit
 from understudy.broker.server.log_setup import LogFormat, configure_logging
 from understudy.broker.server.private_files import keep_private
 from understudy.broker.server.standard_streams import fill_standard_streams
+from understudy.broker.server.watched_files import WatchedFiles
 
 SWITCH_INTERVAL_S = 0.0005
 """The sync thread must not wait Python's usual 5 ms for the interpreter to say that a group is on the disk."""
@@ -43,14 +44,15 @@ def serve(path: Path, *, log_format: LogFormat = "text", log_level: str = "info"
         keep_private()
         # A supervisor has written a whole file for each broker; what is in its environment would be the same for all of them.
         variables = {} if supervised else os.environ
-        config = load(path, variables)
+        watched = WatchedFiles("users of the configuration are", "users", [path], lambda: load(path, variables))
+        config = watched.made
         configure_logging(log_format, log_level, broker=config.broker.id)
         structlog.get_logger().info("interpreter", **interpreter(), checksums=checksum.SOURCE)
         warn_of_exposed(path, config, {each.key for each in given_by(variables)})
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         raise_descriptor_limit()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(BrokerServer(config, supervised=supervised).run())
+            runner.run(BrokerServer(config, supervised=supervised, watched=watched).run())
     except _CONFIG_ERRORS as error:
         return _refused(error, ExitCode.CONFIG)
     except (UnderstudyError, OSError) as error:

@@ -39,6 +39,7 @@ from understudy.broker.server.queue_survey import FIRST, QueueName, QueueSurvey,
 from understudy.broker.server.slices import Slices, sorted_in_steps
 from understudy.broker.server.time_text import time_text
 from understudy.broker.server.tls_files import TlsFiles
+from understudy.broker.server.watched_files import WatchedFiles
 from understudy.broker.transactions.in_doubt import InDoubt
 
 STATUS_QUEUES: Final = 100
@@ -67,6 +68,7 @@ class StatusReport:
         ports: as in ``ports.json``.
         plugins: of this process.
         tls: certificate files that are watched; more may come.
+        users: the file of the configuration, whose users are watched.
 
     Attributes:
         slices: what pages that grow are made by; plugins' pages too.
@@ -75,10 +77,16 @@ class StatusReport:
     """
 
     def __init__(
-        self, config: Config, ports: Mapping[str, Any], plugins: Plugins, tls: Sequence[TlsFiles[Any]] = ()
+        self,
+        config: Config,
+        ports: Mapping[str, Any],
+        plugins: Plugins,
+        tls: Sequence[TlsFiles[Any]] = (),
+        users: WatchedFiles[Config] | None = None,
     ) -> None:
         self._config = config
         self._tls = tls
+        self._users = users
         self._ports = ports
         self._plugins = plugins
         self._started = time.monotonic()
@@ -180,6 +188,8 @@ class StatusReport:
         page["uptime_s"] = round(time.monotonic() - self._started, 1)
         page["ports"] = dict(self._ports)
         page["tls"] = [files.shown() for files in self._tls]
+        if self._users is not None:
+            page["users"] = self._users.shown()
         if self._plugins.passive:
             page["plugins"] = self._plugins.passive_status()
         yield

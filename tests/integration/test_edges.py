@@ -114,12 +114,28 @@ def test_external_logs_in_the_user_whom_the_certificate_names(tmp_path: Path) ->
         connection.channel().queue_declare("orders")
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="refused for user 'orders'"):
             connection.channel().queue_declare("another")
-        connection.close()
         with pytest.raises(pika.exceptions.ProbableAuthenticationError):
             connect_tls(cert, broker.port, orders, pika.PlainCredentials("orders", "orders"))
         with pytest.raises(pika.exceptions.ProbableAuthenticationError, match="'O=Example' has no common name"):
             connect_tls(cert, broker.port, nameless, external)
         assert "certificate 'O=Example' has no common name" in broker.log_text()
+        # The file gives the user other rights, then none of it can be read, then there is no such user.
+        written = broker.config.read_text()
+
+        def declares() -> bool:
+            with contextlib.suppress(pika.exceptions.ChannelClosedByBroker):
+                connection.channel().queue_declare("another")
+                return True
+            return False
+
+        broker.config.write_text(written.replace('"^orders"', '"^another"'))
+        wait_until("the user may declare it", declares)
+        broker.config.write_text("no TOML")
+        wait_until("trouble is told", lambda: "is not TOML" in broker.status()["users"]["trouble"])
+        assert declares()
+        broker.config.write_text(written.replace('"orders"', '"other"'))
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="user 'orders' was deleted"):
+            wait_until("the connection is closed", lambda: connection.process_data_events(1))
 
 
 # -- status -------------------------------------------------------------------------------------------------------------
