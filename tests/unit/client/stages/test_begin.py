@@ -473,9 +473,9 @@ def test_threads_begin_at_once_and_each_commits(tmp_path: Path, nowhere: str) ->
 
 
 @pytest.mark.usefixtures("lost_later")
-@pytest.mark.parametrize("outbox", [True, False])
+@pytest.mark.parametrize(("outbox", "call"), [(True, "send"), (False, "send"), (False, "precheck")])
 def test_a_thread_that_sends_while_another_closes_the_application_is_told(
-    tmp_path: Path, nowhere: str, monkeypatch: pytest.MonkeyPatch, outbox: bool
+    tmp_path: Path, nowhere: str, monkeypatch: pytest.MonkeyPatch, outbox: bool, call: str
 ) -> None:
     sends = threading.Event()
 
@@ -483,7 +483,7 @@ def test_a_thread_that_sends_while_another_closes_the_application_is_told(
         sends.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(sender.Sender, "send", for_ever)
+    monkeypatch.setattr(sender.Sender, call, for_ever)
     place = Place(tmp_path / "shop.db", nowhere, waits=False)
     ends: list[Exception | None] = []
 
@@ -493,7 +493,7 @@ def test_a_thread_that_sends_while_another_closes_the_application_is_told(
                 tx.db.execute(INSERT)
                 place.checkout.send(Order(1))
             ends.append(None)
-        except NotSentError as error:
+        except (NotSentError, NotCommittedError) as error:
             ends.append(error)
 
     ordering = threading.Thread(target=order, daemon=True)
@@ -504,7 +504,8 @@ def test_a_thread_that_sends_while_another_closes_the_application_is_told(
     (end,) = ends
     assert (end is None) is outbox
     assert outbox or "were closed" in str(end)
-    assert place.rows("orders") == [(1,)]
+    assert isinstance(end, NotCommittedError) is (call == "precheck")
+    assert place.rows("orders") == ([] if call == "precheck" else [(1,)])
     assert len(place.rows("understudy_outbox")) == int(outbox)
     assert "understudy-stages-initiations" not in {each.name for each in threading.enumerate()}
 
