@@ -388,6 +388,10 @@ class UserDirectory:
             raise AccessRefusedError(f"login refused for user '{attempt.name}': unknown user or wrong password")
         return self._users[attempt.name]
 
+    def has_password_of(self, name: str, other: UserDirectory) -> bool:
+        """True if the user has the same password hash in both directories, or none in both."""
+        return self._hashes.get(name) == other._hashes.get(name)
+
     def named(self, name: str) -> User | None:
         """The user of that name, if there is one."""
         return self._users.get(name)

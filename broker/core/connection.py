@@ -154,6 +154,7 @@ class Connection:
         carried_by: the broker that carries the client to this one, "" for none.
         certificate: subject of the certificate that the client has shown, "" for none.
         external: the user's name in that certificate, or why it has none; None: EXTERNAL is not offered.
+        secret_due: the user has another password than the connection has shown.
         secret_waits: a new secret of the user is being verified.
         may_leave: a broker that does not serve the client may carry it to the one that does.
     """
@@ -186,7 +187,7 @@ class Connection:
         self.routes_version = -1
         self.carried_by = self.certificate = ""
         self.external: str | AmqpError | None = None
-        self.secret_waits = False
+        self.secret_due = self.secret_waits = False
         self.may_leave = True
         self._login = Login(users, loopback)
         self._parser = FrameParser(2 * FRAME_MIN_SIZE, broker.limits.message_bytes, EARLY_BYTES)

@@ -1,8 +1,8 @@
-"""``connection.update-secret``: a client shows the password of its user again, and gets what that user may do now.
+"""``connection.update-secret``: a client shows the new password of its user.
 
-The secret is verified like a password at login, beside the event loop; the connection goes on meanwhile. A right one replaces the
-connection's user by the one of today's configuration, and cancels consumers of queues that this user may not read. A wrong one ends
-the connection (530). RabbitMQ verifies the secret only of users whose credentials expire, and takes any other secret unseen.
+RabbitMQ looks at the secret of users whose credentials can change while a connection lives, and answers any other unseen. Here
+that is a user whose password has changed since the connection has shown one (``secret_due``). The secret is verified like the
+password of a login, beside the event loop; the connection goes on meanwhile. A wrong secret ends the connection (530).
 
 Source: RabbitMQ 4.3, ``rabbit_reader`` (``connection.update_secret``), ``rabbit_access_control:update_state/2``.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def update_secret(connection: Connection, login: Login, secret: bytes) -> None:
-    """Verify ``secret`` for the user of a connection that is open.
+    """Verify ``secret`` for the user of a connection that is open, if that has another password than before.
 
     Raises:
         CommandInvalidError: the answer to an earlier update-secret is due.
@@ -31,6 +31,9 @@ def update_secret(connection: Connection, login: Login, secret: bytes) -> None:
     if connection.secret_waits:
         raise CommandInvalidError("connection.update-secret before the answer to the one before")
     assert connection.user is not None
+    if not connection.secret_due:
+        connection.send(0, CONNECTION_UPDATE_SECRET_OK)
+        return
     connection.secret_waits = True
     password = secret.decode("utf-8", "replace")
     login.verify(connection.user.name, password, partial(_verified, connection), lambda: connection.secret_waits)
@@ -49,6 +52,7 @@ def _take(connection: Connection, user: User | AmqpError) -> None:
     if isinstance(user, AmqpError):
         raise user
     renew_user(connection, user)
+    connection.secret_due = False
     connection.send(0, CONNECTION_UPDATE_SECRET_OK)
 
 

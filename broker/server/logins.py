@@ -82,9 +82,10 @@ class Logins:
         except AccessRefusedError as refused:
             return self._refused(name if isinstance(name, str) else "", refused)
 
-    def renew(self, users: UserDirectory) -> None:
-        """Know these users from now on."""
-        self._users = users
+    def renew(self, users: UserDirectory) -> UserDirectory:
+        """Know these users from now on; returns those before."""
+        before, self._users = self._users, users
+        return before
 
     def vouched(self, name: str, peer_is_loopback: bool) -> User | AmqpError:
         """The user that another broker of the group has authenticated, or why there is none here."""

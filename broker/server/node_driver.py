@@ -194,13 +194,14 @@ class NodeDriver:
 
     def renew_users(self, users: UserDirectory) -> None:
         """Know these users from now on; clients that are connected get their rights, or are closed if their user is gone."""
-        self.users.renew(users)
+        known = self.users.renew(users)
         for session in list(self.sessions):
             connection = session.connection
             before = connection.user
             if before is None:
                 continue
             user = users.named(before.name)
+            connection.secret_due = connection.secret_due or not users.has_password_of(before.name, known)
             if user is None:
                 connection.force_close("CONNECTION_FORCED", f"user '{before.name}' was deleted")
             elif user != before and connection.phase is Phase.RUNNING:

@@ -10,15 +10,10 @@ from scripts.compatibility_tools.outcomes import Difference
 _INTERNET: Final = "needs a server of the Internet, badssl.com"
 _IMMEDIATE: Final = "`immediate` works here, as AMQP 0-9-1 has it; RabbitMQ refuses it with 540"
 
-_NEW_SECRETS: Final = (
-    "the secret of `connection.update-secret` is verified here; RabbitMQ takes any of a user with a password"
-)
-
 DIFFERENCES: Final[Mapping[str, Sequence[Difference]]] = {
     "amqp": (
         Difference(tests="*::test_publish_consume[*-True]", reason=_IMMEDIATE),
         Difference(tests="*::test_tls_default_certs", reason=_INTERNET, everywhere=True),
         Difference(tests="*::test_tls_no_default_certs_fails", reason=_INTERNET, everywhere=True),
     ),
-    "pika": (Difference(tests="*TestUpdateSecret*", reason=_NEW_SECRETS),),
 }

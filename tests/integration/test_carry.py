@@ -24,12 +24,14 @@ from tests.integration.cluster_process import Cluster, Row, running_cluster
 from tests.integration.test_edges import certificate, connect_tls
 from tests.stress.clients import ERRORS, connect_to
 from understudy.broker.config.schema import GUEST_PASSWORD_HASH
+from understudy.broker.security import hash_password
 from understudy.replicator.direct.framing import frame_head
 from understudy.replicator.direct.session import CARRY
 
 pytestmark = pytest.mark.integration
 
 HAPROXY = Path(__file__).resolve().parents[2] / "docs" / "haproxy.cfg"
+NEW_HASH = hash_password("new", b"0123456789abcdef", ln=1)
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
@@ -88,6 +90,15 @@ def clients(row: Row) -> dict[str, int]:
     return found
 
 
+def logs_in(port: int) -> bool:
+    """True if guest does with the usual password."""
+    try:
+        connect_to(port).close()
+    except pika.exceptions.ProbableAuthenticationError:
+        return False
+    return True
+
+
 def listen(connection: Any) -> None:
     """Wait until a connection ends."""
     while True:
@@ -111,10 +122,19 @@ def test_a_client_of_a_backup_does_all_that_one_of_the_primary_does(cluster: Clu
         assert (clients(row)["carried"], clients(primary)["carried_here"]) == (1, 1)
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no queue 'nowhere'"):
             connection.channel().queue_declare("nowhere", passive=True)
-        connection.update_secret("guest", "renewed")
+        for broker in cluster.rows():
+            config = cluster.data / f"{broker}.toml"
+            config.write_text(config.read_text().replace(GUEST_PASSWORD_HASH, NEW_HASH))
+        wait_until("the new password is in force", lambda: not logs_in(row["port"]))
+        connection.update_secret("new", "renewed")
         channel.queue_declare("carried", passive=True)
+        for broker in cluster.rows():
+            config = cluster.data / f"{broker}.toml"
+            config.write_text(config.read_text().replace(NEW_HASH, GUEST_PASSWORD_HASH))
+        wait_until("the old password is in force", lambda: logs_in(row["port"]))
+        wait_until("also at the primary", lambda: logs_in(cluster.primary()["port"]))
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="new secret was refused"):
-            connection.update_secret("wrong", "renewed")
+            connection.update_secret("new", "renewed")
         with pytest.raises(pika.exceptions.ProbableAuthenticationError):
             connect_to(row["port"], credentials=pika.PlainCredentials("guest", "wrong"))
         with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match="vhost 'nowhere' not found"):

@@ -77,3 +77,15 @@ async def test_an_old_password_that_was_verified_meanwhile_is_refused() -> None:
     with pytest.raises(AccessRefusedError):
         after.conclude(attempt, matches=True)
     assert after.authenticate("ann", "new", peer_is_loopback=True).name == "ann"
+
+
+async def test_a_secret_is_due_for_a_new_password_alone() -> None:
+    driver = serving()
+    (ann, _), (bob, _) = connected(driver, "ann"), connected(driver, "bob")
+    renew(driver, users(read="^$"))
+    assert not ann.secret_due
+    renew(driver, users("new", read="^$"))
+    renew(driver, users("new"))
+    assert (ann.secret_due, bob.secret_due) == (True, False)
+    later, _ = connected(driver, "ann")
+    assert not later.secret_due
