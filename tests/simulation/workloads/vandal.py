@@ -59,7 +59,7 @@ BREACHES: dict[str, Wanted] = {
     "last queue of none": (encode_method(1, QUEUE_DELETE, "", False, False, False), 404),
     "passive exchange": (_exchange("nothing", "direct", passive=True), 404),
     "exchange otherwise": (_exchange("amq.direct", "fanout"), 406),
-    "exchange of no type": (_exchange("odd", "odd"), 503),
+    "exchange of no type": (_exchange("odd", "odd"), 406),
     "reserved exchange": (_exchange("amq.mine", "direct"), 403),
     "exchange argument": (_exchange("odd", "direct", arguments={"x-delayed-type": "x"}), 406),
     "the default exchange": (_exchange("", "topic"), 403),
