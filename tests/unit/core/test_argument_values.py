@@ -188,9 +188,11 @@ def test_an_exchange_declared_again_compares_its_alternate(again: Any, refused: 
     assert (events[-1][1] == CHANNEL_CLOSE) is refused
 
 
-def test_an_unknown_exchange_type_closes_the_channel_alone() -> None:
+@pytest.mark.parametrize("kind", ["spiral", "x-jms-topic"])
+def test_an_unknown_exchange_type_closes_the_channel_alone(kind: str) -> None:
+    """The second is the one of RabbitMQ's JMS client, for selectors."""
     client = Core().client()
-    client.method(EXCHANGE_DECLARE, "x", "spiral", False, True, False, False, False, {})
+    client.method(EXCHANGE_DECLARE, "x", kind, False, True, False, False, False, {})
     (event,) = client.events()
     assert (event[1], event[2][0]) == (CHANNEL_CLOSE, 406)
-    assert "exchange 'x' in vhost '/': unknown exchange type 'spiral'" in event[2][1]
+    assert f"exchange 'x' in vhost '/': unknown exchange type '{kind}'" in event[2][1]
