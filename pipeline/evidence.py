@@ -210,7 +210,11 @@ def _end_problem(broker: str, each: Incarnation, follower: Incarnation | None) -
 def _chain_problem(broker: str, each: Incarnation, names: Mapping[str, Incarnation], *, gapped: bool) -> Iterator[str]:
     named = JOURNAL.fullmatch(each.name)
     late = named is not None and named[2] is not None
+    if named is not None and each.previous and each.segment != int(named[1]):
+        yield f"{broker}, {each.name}: its event `segment` calls it segment {each.segment}"
     if not each.previous:
+        if each.previous_events or each.previous_digest >= 0:
+            yield f"{broker}, {each.name}: its event `segment` speaks of a segment before it, and names none"
         if each.segment > 1 and not (late and gapped):  # a gap that stands before it says so
             yield f"{broker}, {each.name}: the journal before segment {each.segment} is missing"
         return

@@ -265,6 +265,7 @@ def packed_end() -> Column:
 
 def _incarnation(place: tuple[str, str], found: Sequence[Tally], ended: int | None, rows: int) -> Incarnation:
     segments = [each for each in found if each.event == "segment"]
+    stated = [-1 if each.previous_event_digest is None else each.previous_event_digest for each in segments]
     return Incarnation(
         broker=place[0],
         name=place[1],
@@ -282,7 +283,7 @@ def _incarnation(place: tuple[str, str], found: Sequence[Tally], ended: int | No
         begins=sum(each.events for each in found if (each.event, each.said) == ("role", FIRST)),
         roles=sum(each.events for each in found if each.event in ("role", "status")),
         digest=(rows + sum(map(_head_digest, found))) % P,
-        previous_digest=max((each.previous_event_digest or 0 for each in segments), default=-1),
+        previous_digest=max(stated, default=-1),
         end=None if ended is None else (ended >> P.bit_length(), (ended & P) - 1),
     )
 

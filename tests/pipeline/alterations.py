@@ -140,7 +140,7 @@ def _of_event(base: Feed, kind: str, places: Sequence[Place]) -> Iterator[Altera
         yield Alteration(kind, f"doubled {scope}", _each(some, double))
         yield Alteration(kind, f"moved {scope}", _each(some, move))
         for name in fields_of(event):
-            yield Alteration(kind, f"{name} changed {scope}", _each(some, _changes(name)))
+            yield Alteration(kind, f"{name} changed {scope}", _each(some, _changes(name)), closes=name != _CLOSED_UP)
     yield Alteration(kind, "given to another broker", _each(scopes[0][1], give))
 
 
@@ -186,6 +186,10 @@ def give(feed: Feed, broker: str, index: int) -> None:
     before = [at for at in stream if feed[other][at]["at_ms"] <= event["at_ms"]] or stream[:1]
     event |= {"broker": other, "incarnation": feed[other][before[-1]]["incarnation"]}
     feed[other].insert(before[-1] + 1, event)
+
+
+_CLOSED_UP: Final = "previous_events"
+"""Of `segment`: closing up the numbers states it anew, so that it is changed in a feed whose numbers are right."""
 
 
 def _changes(name: str) -> Callable[[Feed, str, int], None]:

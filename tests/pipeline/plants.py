@@ -562,7 +562,8 @@ def caught_up(rows: Rows, size: Size) -> Rows:
     mine = (col("broker") == "b3") & col("incarnation").startswith("j")
     rows = some(rows, ~mine | col("incarnation").isin(*journals))
     first, k, offset = col("incarnation") == journals[0], size.half - 1, epoch_two_at(size)
-    rows = changed(rows, first & (col("step") == "segment"), segment=1, previous=None, previous_events=None)
+    begins = dict.fromkeys(("previous", "previous_events", "previous_event_digest"))
+    rows = changed(rows, first & (col("step") == "segment"), segment=1, **begins)
     pieces: list[dict[str, Any]] = [{"what": "base"}, {"what": "caught_up"}]
     for second in range(2):
         queue = queue_of(k, second)

@@ -122,10 +122,12 @@ def renamed_feed(rows: list[dict[str, Any]], run: str) -> list[dict[str, Any]]:
     for old, new in zip(rows, found, strict=True):
         for name, stream in (("event_digest", "incarnation"), ("previous_event_digest", "previous")):
             if new.get(name, -1) >= 0:
-                place = old["broker"], old[stream]
+                place = old["broker"], old.get(stream, "")
                 right = before.get(place) == old[name]
                 new[name] = (
-                    after[new["broker"], new[stream]] if right else (after.get((new["broker"], new[stream]), 0) + 1) % P
+                    after[new["broker"], new[stream]]
+                    if right
+                    else (after.get((new["broker"], new.get(stream, "")), 0) + 1) % P
                 )
     return found
 

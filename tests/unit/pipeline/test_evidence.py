@@ -20,7 +20,7 @@ def numbered(name: str, numbers: list[int], broker: str = "b1", **more: Any) -> 
         last=max(numbers),
         total=sum(numbers),
         squares=sum((each & MASK) ** 2 for each in numbers),
-        **{"previous_digest": 0, "end": (max(numbers), 0), **more},
+        **{"previous_digest": 0 if "previous" in more else -1, "end": (max(numbers), 0), **more},
     )
 
 
@@ -53,6 +53,17 @@ def test_a_whole_feed_has_no_problems() -> None:
     ("feed", "text"),
     [
         ([numbered("j1-aa", [1, 2, 4], segment=1), FACTS], "b1, j1-aa: events are missing"),
+        *(
+            (
+                [journal(1, 5), numbered("j2-aa", [1, 2], segment=called, previous="j1-aa", previous_events=5), FACTS],
+                f"b1, j2-aa: its event `segment` calls it segment {called}",
+            )
+            for called in (0, 1, 3)
+        ),
+        *(
+            ([journal(1, 5, **stated), FACTS], "its event `segment` speaks of a segment before it, and names none")
+            for stated in (dict[str, Any](previous_events=1), dict[str, Any](previous_digest=0))
+        ),
         ([numbered("j1-aa", [2, 3], segment=1), FACTS], "their numbers go from 2 to 3"),
         (
             [journal(1, 5), journal(2, 4, previous="j1-aa", previous_events=6), FACTS],
