@@ -99,9 +99,16 @@ def _programs(options: argparse.Namespace, work: Path) -> int:
     for option, value in (("--source", options.source), ("--version", options.version), ("--select", options.select)):
         if value:
             raise CompatibilityError(f"{option} {value} is of suites; programs take names alone")
-    rows = [run_program(program, work / program.name, _say) for program in find_programs(options.names[1:])]
-    print(json.dumps({"programs": [attrs.asdict(row) for row in rows]}) if options.json else programs_text(rows))
-    return 0 if all(row.holds for row in rows) else 1
+    rows, broken = [], False
+    for program in find_programs(options.names[1:]):
+        try:
+            rows.append(run_program(program, work / program.name, _say))
+        except (CompatibilityError, BenchError) as error:
+            _say(f"scripts/compatibility: {error}")
+            broken = True
+    if rows:
+        print(json.dumps({"programs": [attrs.asdict(row) for row in rows]}) if options.json else programs_text(rows))
+    return 2 if broken else 1 - all(row.holds for row in rows)
 
 
 def _suites(options: argparse.Namespace, work: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -24,6 +25,7 @@ from scripts.compatibility_tools.sources import Say
 PROGRAMS_FOLDER: Final = Path(__file__).with_name("programs")
 BROKERS: Final = 3
 _WHOLE_S: Final = 60.0
+_END_S: Final = 15.0
 
 
 def run_program(program: Program, folder: Path, say: Say) -> ProgramRow:
@@ -32,8 +34,8 @@ def run_program(program: Program, folder: Path, say: Say) -> ProgramRow:
     Raises:
         CompatibilityError: the program ended without a result, or took longer than `Program.limit_s`.
     """
-    python = sources.environment(program.name, say)
-    version = sources.installed_version(program.name, program.package)
+    python = sources.environment(program.requirements, say)
+    version = sources.installed_version(program.requirements, program.package)
     folder.mkdir(parents=True)
     group = Understudy(folder / "group", brokers.PROGRAM, BROKERS)
     try:
@@ -54,7 +56,7 @@ def _followed(program: Program, python: Path, folder: Path, group: Understudy, s
         **{name: text for name, text in os.environ.items() if not name.startswith("PYTHON")},
         "PYTHONPATH": str(PROGRAMS_FOLDER),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "PROGRAM_URL": f"amqp://guest:guest@{brokers.HOST}:{group.port}//",
+        "PROGRAM_URL": f"amqp://guest:guest@{brokers.HOST}:{group.port}/%2F",
         "PROGRAM_FOLDER": str(own),
     }
     log = own / "program.log"
@@ -63,34 +65,43 @@ def _followed(program: Program, python: Path, folder: Path, group: Understudy, s
             [str(python), str(PROGRAMS_FOLDER / program.file)],
             cwd=own,
             env=environment,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,
         )
     kills = 0
+    told_result = False
     try:
         for told in _told_by(process, program):
             if "kill" in told:
                 say(f"  {program.name}: kill -9 of {_kill_primary(group)}")
                 kills += 1
+                _answer(process)
             elif "progress" in told:
                 say(f"  {program.name}: {told['progress']}")
             elif "result" in told:
+                told_result = True
                 return told["result"], kills
         raise CompatibilityError(f"the program {program.name} ended without a result: {tail(log)}")
     finally:
-        # Its workers, too, should it have died without stopping them.
-        if process.poll() is None or kills == 0:
-            _end_group(process)
+        _end(process, grace_s=_END_S if told_result else 0.0)
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    try:
-        process.wait(15)
-    except subprocess.TimeoutExpired:
+def _answer(process: subprocess.Popen[bytes]) -> None:
+    """Tell the program that the primary is dead."""
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+
+
+def _end(process: subprocess.Popen[bytes], grace_s: float) -> None:
+    """Wait ``grace_s`` for the program to stop its workers; then kill what is left of them, and of it."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(grace_s)
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    process.wait()
 
 
 def _told_by(process: subprocess.Popen[bytes], program: Program) -> Iterator[dict[str, Any]]:

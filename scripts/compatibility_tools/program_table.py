@@ -17,13 +17,15 @@ class Program:
     """A program that starts, works and ends while the primary is killed.
 
     Attributes:
-        name: on the command line, and of the requirements; with ``_`` for ``-`` also of the file.
+        name: on the command line; with ``_`` for ``-`` also of the file.
+        requirements: name of its environment, and of the file of pins.
         package: whose version the row shows.
         about: what the program uses, for people.
         limit_s: seconds for all of the program.
     """
 
     name: str
+    requirements: str
     package: str
     about: str
     limit_s: float = 240.0
@@ -35,11 +37,24 @@ class Program:
 
 
 PROGRAMS: Final = (
-    Program(name="celery", package="celery", about="countdown, eta, retries, priorities, chord, autoscale"),
-    Program(name="dramatiq", package="dramatiq", about="delays, retries, priorities, confirms"),
-    Program(name="taskiq", package="taskiq-aio-pika", about="delays, retries, priorities"),
-    Program(name="faststream", package="faststream", about="publisher, request and reply"),
-    Program(name="aio-pika", package="aio-pika", about="RPC and Master"),
+    Program(
+        name="celery",
+        requirements="celery",
+        package="celery",
+        about="countdown, eta, retries, priorities, chord, autoscale",
+    ),
+    Program(
+        name="celery-delays",
+        requirements="celery",
+        package="celery",
+        about="native delayed delivery over quorum queues",
+    ),
+    Program(
+        name="dramatiq", requirements="dramatiq", package="dramatiq", about="delays, retries, priorities, confirms"
+    ),
+    Program(name="taskiq", requirements="taskiq", package="taskiq-aio-pika", about="delays, retries, priorities"),
+    Program(name="faststream", requirements="faststream", package="faststream", about="publisher, request and reply"),
+    Program(name="aio-pika", requirements="aio-pika", package="aio-pika", about="RPC and Master"),
 )
 
 

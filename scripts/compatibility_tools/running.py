@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -44,11 +43,8 @@ def run_suite(
         CompatibilityError: the runner could not run the tests, or took longer than `Suite.limit_s`.
     """
     _rewrite(suite, tree, values)
-    if suite.runner == "maven":
-        command, reports = _maven(suite), tree / "target" / "failsafe-reports"
-    else:
-        reports = log.with_suffix(".reports")
-        command = _pytest(suite, python, reports)
+    report = log.with_suffix(".xml")
+    command = _pytest(suite, python, report)
     environment = {
         **{name: text for name, text in os.environ.items() if not name.startswith(("PYTEST_", "PYTHON"))},
         **{name: text.format(**values) for name, text in suite.environment.items()},
@@ -56,29 +52,21 @@ def run_suite(
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     code = _followed([*command, *selection], tree, environment, log, suite, say)
-    texts = [path.read_text(encoding="utf-8") for path in sorted(reports.glob("*.xml"))]
-    if code not in _COMPLETE or not texts:
+    if code not in _COMPLETE or not report.exists():
         raise CompatibilityError(
             f"the tests of {suite.name} cannot be run: the runner ended with {code}: {_end_of(log)}"
         )
-    outcomes = read_junit(texts)
+    outcomes = read_junit([report.read_text(encoding="utf-8")])
     if not outcomes:
         raise CompatibilityError(f"the runner of {suite.name} found no test, with {selection}: {_end_of(log)}")
     return outcomes
 
 
-def _pytest(suite: Suite, python: Path, reports: Path) -> list[str]:
+def _pytest(suite: Suite, python: Path, report: Path) -> list[str]:
     words = ["-v", "-p", "no:cacheprovider", "--timeout", str(TEST_LIMIT_S), "-o", "log_cli=false", "--color=no"]
     excluded = [word for test in suite.excluded for word in ("--deselect", test)]
-    words += [*excluded, "--junitxml", str(reports / "pytest.xml"), *suite.arguments]
+    words += [*excluded, "--junitxml", str(report), *suite.arguments]
     return [str(python), "-m", "pytest", *suite.tests, *words]
-
-
-def _maven(suite: Suite) -> list[str]:
-    program = shutil.which("mvn")
-    if program is None:
-        raise CompatibilityError(f"mvn is not on PATH, which runs {suite.name}'s tests (Debian: apt-get install maven)")
-    return [program, "-B", *suite.arguments]
 
 
 def _rewrite(suite: Suite, tree: Path, values: Mapping[str, str]) -> None:

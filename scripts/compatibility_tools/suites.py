@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final
 
 import attrs
 
@@ -23,7 +23,7 @@ class Suite:
         version: that is run by default.
         sha256: of the source package on PyPI; "": its tests are in no source package, so the user names a tree.
         tests: paths in the tree, each of which must be there.
-        arguments: further words for the runner.
+        arguments: further words for pytest.
         quick: words that choose the part for each run of our own tests; empty: all of it.
         excluded: tests, as the runner names them, that are run on neither broker; each with the reason.
         environment: variables; `{host}`, `{port}` and `{tls_port}` are replaced.
@@ -31,7 +31,6 @@ class Suite:
             above.
         certificates: folder of the tree that gets certificates; "": none.
         limit_s: seconds for all of the suite.
-        runner: what runs the tests and writes their outcomes as JUnit's XML.
         origin: where a tree comes from, for people.
     """
 
@@ -46,7 +45,6 @@ class Suite:
     rewrites: Mapping[str, tuple[str, str]] = MappingProxyType({})
     certificates: str = ""
     limit_s: float = 1_800.0
-    runner: Literal["pytest", "maven"] = "pytest"
     origin: str
 
     @property

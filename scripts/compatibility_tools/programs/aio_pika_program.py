@@ -37,6 +37,7 @@ async def serve() -> None:
     channel = await connection.channel()
     await channel.set_qos(prefetch_count=8)
     await Master(channel).create_worker("work", work, durable=True)
+    print("serving", flush=True)
     await asyncio.Event().wait()
 
 
@@ -59,7 +60,8 @@ async def main() -> None:
     connection = await aio_pika.connect_robust(URL, reconnect_interval=0.2)
     master = Master(await connection.channel())
     rpc = await RPC.create(await connection.channel())
-    with Worker("worker", __file__, "serve"):
+    with Worker("worker", __file__, "serve") as worker:
+        await asyncio.to_thread(worker.has_said, "serving")
         for number in range(TASKS):
             sent.append(f"task-{number}")
             identity = sent[-1]

@@ -1,6 +1,7 @@
 """What all programs share: where the broker is, the book of executions, and what the program tells `scripts/compatibility`.
 
-A program prints a JSON object a line: ``{"kill": N}`` asks for the death of the primary, ``{"result": ...}`` ends the run.
+A program prints a JSON object a line: ``{"kill": N}`` asks for the death of the primary,
+which a line on stdin answers; ``{"result": ...}`` ends the run.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ def executions() -> list[str]:
 
 
 def kill(number: int) -> None:
-    """Ask for the death of the primary; the program goes on at once."""
+    """Have the primary killed, and return when it is dead: what follows meets the failover."""
     print(json.dumps({"kill": number}), flush=True)
+    sys.stdin.readline()
 
 
 def progress(text: str) -> None:
@@ -80,6 +82,10 @@ class Worker:
             self.process = subprocess.Popen(
                 [sys.executable, *arguments], stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
             )
+
+    def has_said(self, text: str) -> bool:
+        """Wait until ``text`` stands in the log."""
+        return wait_for(f"a worker says {text!r}", lambda: text in self.log.read_text(encoding="utf-8"))
 
     def __enter__(self) -> Self:
         """Itself."""

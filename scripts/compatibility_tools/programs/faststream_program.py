@@ -14,7 +14,7 @@ QUESTIONS = 40
 ATTEMPTS = 100
 ANSWER_S = 3.0
 
-# Confirms are the default; ack_policy: the default rejects, and so loses, what fails while the connection is away.
+# NACK_ON_ERROR below: the default rejects, and so loses, what fails while the connection is away.
 broker = RabbitBroker(URL, graceful_timeout=5)
 
 
@@ -55,7 +55,9 @@ async def main() -> None:
     sent: list[str] = []
     answered = 0
     async with RabbitBroker(URL) as sender:
-        with Worker("worker", __file__, "serve"):
+        with Worker("worker", __file__, "serve") as worker:
+            # Before that there is no queue that takes orders; and FastStream ends if it cannot declare them at its start.
+            await asyncio.to_thread(worker.has_said, "started successfully")
             for number in range(ORDERS):
                 sent.append(f"order-{number}")
                 order = sent[-1]

@@ -19,14 +19,14 @@ broker = AioPikaBroker(
 ).with_middlewares(SimpleRetryMiddleware())
 
 
-@broker.task
+@broker.task(task_name="work")
 async def work(identity: str) -> None:
     """Do something short."""
     await asyncio.sleep(0.02)
     note(identity)
 
 
-@broker.task(retry_on_error=True, max_retries=5)
+@broker.task(task_name="hesitate", retry_on_error=True, max_retries=5)
 async def hesitate(identity: str, context: Context = TaskiqDepends()) -> None:  # noqa: B008
     """Succeed at the third attempt."""
     if int(context.message.labels.get("_retries", 0)) < 2:

@@ -16,7 +16,7 @@ RESULT: dict[str, Any] = {"sent": ["a", "b"], "done": {"a": 3, "b": 1}, "facts":
 @pytest.mark.parametrize("program", PROGRAMS, ids=[program.name for program in PROGRAMS])
 def test_each_program_has_its_file_and_a_pinned_version(program: Any) -> None:
     assert (REQUIREMENTS.with_name("programs") / program.file).is_file()
-    assert installed_version(program.name, program.package)
+    assert installed_version(program.requirements, program.package)
     assert find_programs([program.name, program.name]) == [program]
 
 

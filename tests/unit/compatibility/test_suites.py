@@ -12,7 +12,7 @@ from scripts.compatibility_tools.errors import CompatibilityError
 from scripts.compatibility_tools.outcomes import judge
 from scripts.compatibility_tools.report import SuiteReport, as_json, as_text
 from scripts.compatibility_tools.sources import REQUIREMENTS, named_tree, published_tree, why_no_download
-from scripts.compatibility_tools.suites import SUITES, find_suite
+from scripts.compatibility_tools.suites import SUITES, Suite, find_suite
 
 ROOT = Path(__file__).parents[3]
 NOT_FOUND = (
@@ -64,12 +64,10 @@ def test_a_failed_download_says_why(said: str, words: str) -> None:
 
 
 @pytest.mark.parametrize("suite", SUITES, ids=[suite.name for suite in SUITES])
-def test_every_requirement_is_pinned(suite: object) -> None:
-    found = find_suite(str(getattr(suite, "name", "")))
-    if found.runner == "pytest":
-        pins = (REQUIREMENTS / f"{found.name}.txt").read_text(encoding="utf-8").splitlines()
-        assert pins
-        assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9.]+", pin) for pin in pins)
+def test_every_requirement_is_pinned(suite: Suite) -> None:
+    pins = (REQUIREMENTS / f"{suite.name}.txt").read_text(encoding="utf-8").splitlines()
+    assert pins
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9.]+", pin) for pin in pins)
 
 
 def test_known_differences_are_of_suites_and_stand_on_the_page() -> None:
