@@ -14,7 +14,7 @@ pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "scripts.compatibility_tools")
-AT_LEAST = {"aio-pika": 80, "kombu": 25, "amqp": 50}
+AT_LEAST = {"aio-pika": 65, "kombu": 25, "amqp": 50}
 """Tests of each suite that pass in the part that is run here."""
 
 
