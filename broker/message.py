@@ -29,7 +29,7 @@ class Message:
     """One published message, shared by every queue it was routed to. Its bytes never change.
 
     ``properties`` are the raw bytes of the AMQP content header after the body size (flags and list), forwarded as they
-    came. ``body`` may have been spilled: :meth:`content` reads it; a large one is no ``bytes`` (``broker.chunks``), but has
+    came. ``body`` may have been spilled: :meth:`content` reads it; a large one is no ``bytes`` (``broker.octets.chunks``), but has
     their methods, or those of a ``memoryview``; ``size`` is its length in bytes. ``offset`` is that of the log
     record that carries the body, or its first part; 0 for a message that was never logged.
     """
@@ -73,7 +73,7 @@ class Message:
 
 
 class DelayedMessage(Message):
-    """A message that no client gets before it is due (``core/delayed_publish.py``).
+    """A message that no client gets before it is due (``core/moving/delayed_publish.py``).
 
     ``due_ms`` is in ms since 1970; before it is published, or committed, it is `FROM_COMMIT` and a delay. ``everywhere``: in all
     its queues; else in those that take delays. ``delay_ms`` is known to the primary that has taken it, and 0 elsewhere.

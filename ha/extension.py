@@ -8,14 +8,14 @@ from understudy.broker.core.broker import Broker
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.ha.config import HaConfig
-from understudy.ha.coordination import Coordination
 from understudy.ha.ha_broker import HaBroker, HaHost
+from understudy.ha.store.coordination import Coordination
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.fabric import Fabric
 
 
 class HaExtension:
-    """Implements ``broker.plugin.CoreExtension``.
+    """Implements ``broker.plugin_api.plugin.CoreExtension``.
 
     ``ha`` is there after :meth:`opened`, and with it the calls of each turn, which are its own.
     """

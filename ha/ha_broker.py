@@ -12,20 +12,20 @@ from typing import Protocol
 
 import attrs
 
-from understudy.broker.commands import CommandRefusedError, CommandRequest
 from understudy.broker.core.broker import DISK, Broker
-from understudy.broker.core.carrying import Destination
+from understudy.broker.core.clients.carrying import Destination
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.journal_gate import JournalGate, NoteFormatError
 from understudy.broker.log.record import UnknownExchangeTypeError, UnknownKindError
-from understudy.ha.backup import Backup
+from understudy.broker.plugin_api.plugin_commands import CommandRefusedError, CommandRequest
 from understudy.ha.config import HaConfig
-from understudy.ha.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
-from understudy.ha.events import HaEvent, LinkRefused, LogLetGo, StatusChanged, StoreHoldsGroup, StoreLacksGroup
-from understudy.ha.lost_records import own_loss
-from understudy.ha.primary import FormerPrimary, Primary
+from understudy.ha.following.backup import Backup
+from understudy.ha.following.lost_records import own_loss
+from understudy.ha.following.stored_group import StoredGroup
+from understudy.ha.leading.primary import FormerPrimary, Primary
+from understudy.ha.showing.events import HaEvent, LinkRefused, LogLetGo, StatusChanged, StoreHoldsGroup, StoreLacksGroup
 from understudy.ha.status import BrokerStatus, since_text
-from understudy.ha.stored_group import StoredGroup
+from understudy.ha.store.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.disk_claim import DiskClaim
 from understudy.replicator.fabric import Fabric, Link
@@ -45,7 +45,7 @@ class HaHost(Protocol):
         """Close clients with 320, drop this core, begin a new one. Called once, at the end of a turn.
 
         The new core is recovered from the journal, or with ``handed_over`` goes on with what this one holds, if that can be told
-        (``core.continuing``).
+        (``core.life.continuing``).
         """
 
     def refuse_to_run(self, reason: str) -> None:
@@ -542,7 +542,7 @@ class HaBroker:
                 link.close(f"{self.config.broker} is not the primary")
 
     def carry_out(self, command: str, request: CommandRequest) -> None:
-        """An operator's command, one of `operator_commands.COMMANDS`.
+        """An operator's command, one of `operators.commands.COMMANDS`.
 
         Raises:
             CommandRefusedError: it is not done.

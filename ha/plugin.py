@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
-from understudy.broker.commands import Commands
 from understudy.broker.config import Config
-from understudy.broker.metrics import Family
-from understudy.broker.pages import Pages, RunsInSlices
-from understudy.ha.driver import EdgeHost, HaDriver
+from understudy.broker.plugin_api.metrics import Family
+from understudy.broker.plugin_api.pages import Pages, RunsInSlices
+from understudy.broker.plugin_api.plugin_commands import Commands
+from understudy.ha.edge.driver import EdgeHost, HaDriver
 from understudy.ha.extension import HaExtension
-from understudy.ha.pages import health_pages
-from understudy.ha.stores import stored_group
+from understudy.ha.showing.pages import health_pages
+from understudy.ha.store.edge.stores import stored_group
 
 
 class HaPlugin:
-    """Implements ``broker.server.edge_plugin.EdgePlugin``."""
+    """Implements ``broker.server.plugins.edge_plugin.EdgePlugin``."""
 
     api_version: ClassVar[int] = 1
     extends_core: ClassVar[bool] = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.log.record import Group
 from understudy.broker.message import Message
 from understudy.broker.transactions.recorder import TransactionRecorder

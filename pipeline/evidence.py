@@ -44,7 +44,7 @@ class Incarnation:
         begun_ms, ended_ms: clocks of the first and of the last event that has one.
         dropped: facts that had no room.
         begins: events `role` that are the first of a process; roles: events `role` and `status`.
-        digest: of these rows (`observers.event_digest`).
+        digest: of these rows (`observers.feed.event_digest`).
         previous_digest: as its event `segment` says of the segment before it; -1 if that is not said.
         end: how many events it has, and their digest (-1: not said), by the last `end`; None: no event says so.
     """

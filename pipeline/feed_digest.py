@@ -1,4 +1,4 @@
-"""Digests of rows (`observers.event_digest`), as Spark computes them: a few operations on numbers of 64 bits a column.
+"""Digests of rows (`observers.feed.event_digest`), as Spark computes them: a few operations on numbers of 64 bits a column.
 
 A feed states how many events an incarnation has, and their digest: in the first event of the segment behind it, or in an event
 `end`. What stands there must have that digest.

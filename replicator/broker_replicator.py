@@ -1,7 +1,7 @@
 """BrokerReplicator: the backup's end of the conversation.
 
 It appends what the primary sends, keeps it durable, acknowledges, applies what is stable, and says no where it must. It
-decides nothing about roles: ``ha.backup`` does, and hands it the messages of the one link that counts.
+decides nothing about roles: ``ha.following.backup`` does, and hands it the messages of the one link that counts.
 
 What must be durable before what is said:
 
@@ -21,10 +21,9 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
-from understudy.broker.chunks import as_large, named_bytes
-from understudy.broker.core.meta import Meta
-from understudy.broker.core.queue import Queue
-from understudy.broker.core.recovery import encode_checkpoint
+from understudy.broker.core.life.meta import Meta
+from understudy.broker.core.life.recovery import encode_checkpoint
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.errors import cut_text
 from understudy.broker.log import frame, journal_gate, record
@@ -32,6 +31,7 @@ from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.log import journal_form
 from understudy.broker.log.position import ID_EPOCH_SHIFT
+from understudy.broker.octets.chunks import as_large, named_bytes
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 from understudy.replicator import snapshot, wire
 from understudy.replicator.disk_claim import DiskClaim

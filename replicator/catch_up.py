@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from understudy.broker.core.meta import Meta
-from understudy.broker.core.registry import BINDS
+from understudy.broker.core.life.meta import Meta
 from understudy.broker.core.state import BrokerState
+from understudy.broker.core.topology.registry import BINDS
 from understudy.broker.log import record
 from understudy.broker.log.move_record import Move
 from understudy.replicator import wire

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.replicator.id_set import IdSet
 from understudy.replicator.snapshot import Brought

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from understudy.broker.core.entry import Entry
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queues.entry import Entry
+from understudy.broker.core.queues.queue import Queue
 from understudy.replicator import snapshot, wire
 from understudy.replicator.id_set import IdSet
 

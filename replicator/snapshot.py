@@ -9,13 +9,13 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple
 
-from understudy.broker.chunks import joined
-from understudy.broker.core.entry import Entry
-from understudy.broker.core.queue_returns import QueueReturns
+from understudy.broker.core.queues.entry import Entry
+from understudy.broker.core.queues.queue_returns import QueueReturns
 from understudy.broker.log import record
 from understudy.broker.log.record import decode_message
 from understudy.broker.log.return_record import Returned
 from understudy.broker.message import Message
+from understudy.broker.octets.chunks import joined
 
 _PIECE: Final = Struct(">QBI")
 _ENTRY: Final = Struct(">QQBI")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from enum import Enum
 
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.transactions.tx_buffer import Event, TxBuffer
 from understudy.replicator.queue_replicator import QueueReplicator

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.log.record import Group
 from understudy.broker.message import Message
 from understudy.broker.transactions.outcome_query import tx_id_text

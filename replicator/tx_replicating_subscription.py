@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
 from understudy.broker.log.record import Target

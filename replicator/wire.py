@@ -22,9 +22,9 @@ from typing import Final
 
 import attrs
 
-from understudy.broker.chunks import joined_to
 from understudy.broker.errors import UnderstudyError, cut_text
 from understudy.broker.log.record import read_short, short
+from understudy.broker.octets.chunks import joined_to
 from understudy.replicator.id_set import IdSet
 
 WIRE_VERSION: Final = 2
@@ -265,7 +265,7 @@ def decode_drop(buf: bytes) -> tuple[int, IdSet]:
 
 
 def encode_batch(stable: int, frame: bytes) -> bytes:
-    """A large frame is not copied (``broker.chunks``)."""
+    """A large frame is not copied (``broker.octets.chunks``)."""
     head = bytes((BATCH,)) + _U64.pack(stable)
     return head + frame if frame.__class__ is bytes else joined_to(head, frame)
 

@@ -36,7 +36,7 @@ from understudy.broker.amqp.methods import (
     BASIC_RETURN,
 )
 from understudy.broker.amqp.shortstr import encode_shortstr
-from understudy.broker.chunks import Chunks, named_bytes
+from understudy.broker.octets.chunks import Chunks, named_bytes
 
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 

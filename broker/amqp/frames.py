@@ -10,7 +10,7 @@ per message would cost more than the parsing:
 
 `properties` are the octets of the content header after the body size, flags and list, unread: most messages are routed,
 stored and delivered without a look at them (`properties.py` reads single ones). `body` is `bytes`, or a `LargeBuffer` if it is
-large and came in several frames (`broker.chunks`).
+large and came in several frames (`broker.octets.chunks`).
 
 Two ways lead through a buffer. `_take_frame` reads one frame of any kind, knows all the rules and finds all the errors.
 `_parse` tries first whether the next frame is one of the few hot methods and, for content, whether method, header and
@@ -66,7 +66,7 @@ from understudy.broker.amqp.methods import (
     decode_method,
     method_name,
 )
-from understudy.broker.chunks import LARGE_BYTES, LargeBuffer, named_bytes
+from understudy.broker.octets.chunks import LARGE_BYTES, LargeBuffer, named_bytes
 
 MethodEvent: TypeAlias = tuple[int, int, tuple[Any, ...]]
 ContentEvent: TypeAlias = tuple[int, int, tuple[Any, ...], bytes, bytes]

@@ -23,8 +23,8 @@ import attrs
 
 from understudy.broker.config import Config, ConfigError, load
 from understudy.broker.errors import UnderstudyError
-from understudy.broker.plugin import find_plugins
-from understudy.broker.server.ports_file import PORTS_NAME, read_ports
+from understudy.broker.plugin_api.plugin import find_plugins
+from understudy.broker.server.files.ports_file import PORTS_NAME, read_ports
 
 HTTP_TIMEOUT_S: Final = 1.0
 OK: Final = 200

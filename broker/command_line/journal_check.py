@@ -25,7 +25,7 @@ from understudy.broker.log.segment import (
     segment_name,
     segment_number,
 )
-from understudy.broker.server.file_storage import FileStorage
+from understudy.broker.server.files.file_storage import FileStorage
 
 SCANS: Final = 5
 """So often a journal is read that looks different each time; then its broker writes faster than it can be read."""

@@ -16,7 +16,7 @@ import attrs
 from understudy.broker.command_line.broker_rows import DOWN, NothingThereError, Row, row_of_member
 from understudy.broker.config import Config, CoordinationConfig, load
 from understudy.broker.config.host_port import servers_of
-from understudy.broker.plugin import find_plugins
+from understudy.broker.plugin_api.plugin import find_plugins
 
 LEADING: Final = ("recovering", "active")
 

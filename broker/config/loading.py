@@ -13,8 +13,8 @@ from understudy.broker.config.environment import given_by, overlay
 from understudy.broker.config.errors import ConfigError
 from understudy.broker.config.readers import Place, Table
 from understudy.broker.config.schema import Config, KafkaConfig, PolicyConfig
-from understudy.broker.core.policies import ALL, KEYS
-from understudy.broker.core.return_rule import DISABLED
+from understudy.broker.core.queues.return_rule import DISABLED
+from understudy.broker.core.topology.policies import ALL, KEYS
 from understudy.broker.security import LOOPBACK_ONLY_USERS
 
 

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from understudy.broker.config.errors import ConfigError
 from understudy.broker.config.readers import Place, Table
-from understudy.broker.core.policies import KEYS
+from understudy.broker.core.topology.policies import KEYS
 
 
 @frozen

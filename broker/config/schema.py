@@ -163,7 +163,7 @@ class LinkConfig:
 class JournalConfig:
     """[journal]: `reserve_bytes` are kept preallocated, so that decisions can be written when the disk is full (DESIGN 9).
 
-    None: as the disk is large (`server.disk_size`).
+    None: as the disk is large (`server.files.disk_size`).
     """
 
     segment_bytes: Annotated[int, size(64 * KIB, 4 * GIB)] = 64 * MIB
@@ -434,7 +434,7 @@ class PolicyConfig:
         vhost: where it applies; none is everywhere.
         apply_to: RabbitMQ's spelling `apply-to` is read, too.
         priority: of several policies for one name, the highest applies; of equal ones the first in the file.
-        definition: RabbitMQ's keys (`core.policies.KEYS`) and their values.
+        definition: RabbitMQ's keys (`core.topology.policies.KEYS`) and their values.
     """
 
     name: Annotated[str, Text("a name of 1 to 255 characters", r"[^\x00-\x1f]{1,255}")]

@@ -1,7 +1,7 @@
 """Transaction coordinators: the port through which a plugin orders, delays and refuses commits (note 003).
 
-This room is all that a plugin imports. The core that hosts a coordinator is ``broker/core/hosted_order.py``; what stands in this
-room knows nothing of it. ``docs/coordinators.md`` shows plugins from their first line to their installation.
+This room is all that a plugin imports. The core that hosts a coordinator is ``broker/core/commits/hosted_order.py``; what
+stands in this room knows nothing of it. ``docs/coordinators.md`` shows plugins from their first line to their installation.
 
 **What a coordinator is.** A class named by an entry point of the group ``understudy.coordinators``. Exactly one is active in a
 broker: ``[transactions] coordinator = "NAME"``. A core makes its own object; a core that is recovered anew makes a new one.
@@ -51,7 +51,7 @@ from understudy.broker.coordinators.bases import (
 )
 from understudy.broker.coordinators.choice import GROUP_COMMIT, NULL, UNORDERED, CoordinatorChoice, find_coordinator
 from understudy.broker.coordinators.view import TxView
-from understudy.broker.views import QueueName
+from understudy.broker.plugin_api.views import QueueName
 
 __all__ = [
     "API_VERSION",

@@ -9,7 +9,7 @@ import attrs
 
 from understudy.broker.coordinators.api import API_VERSION, ENTRY_POINT_GROUP, Coordinator
 from understudy.broker.coordinators.bases import GroupCommitCoordinator, stated_version
-from understudy.broker.plugin import PluginError, load_plugin
+from understudy.broker.plugin_api.plugin import PluginError, load_plugin
 
 NULL: Final = "null"
 UNORDERED: Final = "unordered"

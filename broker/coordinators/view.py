@@ -6,9 +6,9 @@ from typing import Any
 
 import attrs
 
-from understudy.broker import views
 from understudy.broker.amqp.properties import header
-from understudy.broker.views import QueueName
+from understudy.broker.plugin_api import views
+from understudy.broker.plugin_api.views import QueueName
 
 
 @attrs.frozen(kw_only=True, eq=False)

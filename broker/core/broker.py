@@ -14,48 +14,48 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.amqp.field_table import encode_table
-from understudy.broker.chunks import LARGE_BYTES
 from understudy.broker.coordinators import CoordinatorChoice, Trigger
-from understudy.broker.core.admin import AdminCommands
-from understudy.broker.core.alone import AloneStability
-from understudy.broker.core.consumer_order import ConsumerOrder
-from understudy.broker.core.consumer_timeouts import ConsumerTimeouts
-from understudy.broker.core.deduplicating import Deduplicating
-from understudy.broker.core.delays import Delays
-from understudy.broker.core.dtx_manager import DtxManager
-from understudy.broker.core.entry import GONE, READY, Entry
-from understudy.broker.core.exchange_deletion import delete_unbound
-from understudy.broker.core.expiry import Expiry
-from understudy.broker.core.expiry_clock import ExpiryClock
-from understudy.broker.core.facts import UNTOLD
-from understudy.broker.core.judged_publishes import JudgedPublishes
-from understudy.broker.core.large_permit import LargePermit
+from understudy.broker.core.branches.dtx_manager import DtxManager
+from understudy.broker.core.clients.consumer_timeouts import ConsumerTimeouts
+from understudy.broker.core.clients.large_permit import LargePermit
+from understudy.broker.core.commits.transactions import Transactions
+from understudy.broker.core.life.alone import AloneStability
+from understudy.broker.core.life.parted_bodies import PartedBodies
+from understudy.broker.core.life.pause_watch import PauseWatch
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.moving import Moving
-from understudy.broker.core.parted_bodies import PartedBodies
-from understudy.broker.core.pause_watch import PauseWatch
-from understudy.broker.core.priority_queue import queue_class
-from understudy.broker.core.queue import Queue
-from understudy.broker.core.replication_level import ReplicationLevel
-from understudy.broker.core.returning import Returning
+from understudy.broker.core.moving.dead_letter_moves import Moving
+from understudy.broker.core.moving.deduplicating import Deduplicating
+from understudy.broker.core.moving.delays import Delays
+from understudy.broker.core.moving.expiry import Expiry
+from understudy.broker.core.moving.expiry_clock import ExpiryClock
+from understudy.broker.core.moving.judged_publishes import JudgedPublishes
+from understudy.broker.core.moving.returning import Returning
+from understudy.broker.core.queues.consumer_order import ConsumerOrder
+from understudy.broker.core.queues.entry import GONE, READY, Entry
+from understudy.broker.core.queues.priority_queue import queue_class
+from understudy.broker.core.queues.queue import Queue
+from understudy.broker.core.requests.admin import AdminCommands
 from understudy.broker.core.state import BrokerState
-from understudy.broker.core.told import Confirmed, Told
-from understudy.broker.core.transactions import Transactions
+from understudy.broker.core.topology.exchange_deletion import delete_unbound
+from understudy.broker.core.topology.replication_level import ReplicationLevel
+from understudy.broker.core.watching.facts import UNTOLD
+from understudy.broker.core.watching.told import Confirmed, Told
 from understudy.broker.log import record
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.log import journal_form
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.message import DelayedMessage, Message
-from understudy.broker.plugin import Stability
+from understudy.broker.octets.chunks import LARGE_BYTES
+from understudy.broker.plugin_api.plugin import Stability
 from understudy.broker.transactions.outcomes import Outcome
 from understudy.broker.transactions.tx_buffer import TxBuffer, groups_of
 
 if TYPE_CHECKING:
-    from understudy.broker.core.carrying import Carrying, Destination
-    from understudy.broker.core.channel import Channel
-    from understudy.broker.core.connection import Connection
-    from understudy.broker.core.consumer import Consumer
+    from understudy.broker.core.clients.carrying import Carrying, Destination
+    from understudy.broker.core.clients.channel import Channel
+    from understudy.broker.core.clients.connection import Connection
+    from understudy.broker.core.queues.consumer import Consumer
 
 
 OPEN_BYTES = 128 << 10

@@ -35,7 +35,7 @@ version above ours with a checksum that agrees is no damage but a newer program'
 both numbers. Later versions therefore keep magic, version, length and checksum where they are.
 
 Refused: variable-length integers (they save 20 bytes of a batch and cannot be read with one `struct` call); xxhash
-(no faster than the checksum of `broker.checksum`); a checksum of each record (the batch is the unit that
+(no faster than the checksum of `broker.octets.checksum`); a checksum of each record (the batch is the unit that
 is written, sent and torn).
 """
 
@@ -45,9 +45,9 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from understudy.broker.checksum import crc32
-from understudy.broker.chunks import Chunks, crc32_combine, crc32_of, merged, named_bytes
 from understudy.broker.errors import UnderstudyError
+from understudy.broker.octets.checksum import crc32
+from understudy.broker.octets.chunks import Chunks, crc32_combine, crc32_of, merged, named_bytes
 
 Buffer = bytes | bytearray | memoryview
 

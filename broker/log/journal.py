@@ -40,7 +40,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from understudy.broker.chunks import as_chunks, flat
 from understudy.broker.log import frame as frames
 from understudy.broker.log.frame import KIND_CUT, FrameTooLargeError
 from understudy.broker.log.journal_reader import BATCH_BYTE, BATCH_SPAN, BATCH_SPAN_AT, JournalReader
@@ -79,6 +78,7 @@ from understudy.broker.log.storage import (
     Storage,
     SyncJob,
 )
+from understudy.broker.octets.chunks import as_chunks, flat
 
 __all__ = [
     "CheckpointSource",

@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from understudy.broker.chunks import as_chunks
 from understudy.broker.log import frame, record
 from understudy.broker.log.kept_log import Batch, KeptLog
 from understudy.broker.log.position import EpochHistory, Position
+from understudy.broker.octets.chunks import as_chunks
 
 Apply = Callable[[Any], bool | None]
 

@@ -4,7 +4,7 @@ A MOVE carries no body: the message that leaves has it, on every broker. So a mo
 queue's limit or time to live moves a large message for nothing. Two cases need the body once more:
 
 - A persistent message of a queue that is not durable stands in no journal, and enters a durable queue: it is to survive a restart.
-- An outlet, which reads the journal alone, sends what enters the queue (``core/moved_bodies.py``).
+- An outlet, which reads the journal alone, sends what enters the queue (``core/moving/moved_bodies.py``).
 
 A broker that lacks the message that leaves (it has restarted, and the message was transient; or a catch-up has not brought it)
 cannot put it anywhere: a catch-up brings it to the queues that it has entered (``replicator/catch_up.py``).

@@ -19,9 +19,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from understudy.broker.chunks import named_bytes
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.message import DelayedMessage, Message, MovedMessage
+from understudy.broker.octets.chunks import named_bytes
 from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
 from understudy.broker.transactions.xid import Xid
 
@@ -801,7 +801,10 @@ def decode_outcomes_trimmed(buf: bytes, at: int) -> tuple[int, int]:
 
 
 def encode_id_time(time_ms: int) -> bytes:
-    """A whole ID_TIME: messages that are published from here on, in this epoch, came at ``time_ms`` (``core/id_windows.py``)."""
+    """A whole ID_TIME.
+
+    Messages that are published from here on, in this epoch, came at ``time_ms`` (``core/queues/id_windows.py``).
+    """
     return HEAD.pack(ID_TIME, 8) + _U64.pack(time_ms)
 
 

@@ -46,7 +46,6 @@ from typing import Final, NamedTuple, Self
 
 import attrs
 
-from understudy.broker.checksum import crc32
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame as frames
 from understudy.broker.log.frame import (
@@ -57,6 +56,7 @@ from understudy.broker.log.frame import (
     CorruptFrameError,
 )
 from understudy.broker.log.storage import File, Storage
+from understudy.broker.octets.checksum import crc32
 
 SEGMENT_MAGIC: Final = b"USLSEGM\0"
 SEGMENT_FORMAT: Final = 2

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import understudy.broker.plain_structlog  # noqa: F401  # before all that logs
-from understudy.broker.server.log_setup import LEVELS
-from understudy.broker.server.run import serve
+from understudy.broker.server.process.log_setup import LEVELS
+from understudy.broker.server.process.run import serve
 
 
 def run(program: str, arguments: Sequence[str], *, as_module: bool = False) -> int:

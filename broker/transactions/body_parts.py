@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from understudy.broker.chunks import named_bytes
 from understudy.broker.message import Message
+from understudy.broker.octets.chunks import named_bytes
 
 if TYPE_CHECKING:
     from understudy.broker.transactions.tx_buffer import Event

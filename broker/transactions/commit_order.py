@@ -9,7 +9,7 @@ group; when PREPARE is stable the decision stands and the queues change (commit_
 itself, at PREPARE's place, in the same order.
 
 The two orders in this file work on the transactions themselves and make nothing for each of them. They stand for every
-coordinator that overrides nothing. One that does is hosted by ``core/hosted_order.py``.
+coordinator that overrides nothing. One that does is hosted by ``core/commits/hosted_order.py``.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from understudy.broker.coordinators.api import Trigger
-from understudy.broker.metrics import COUNT_BOUNDS, Histogram
+from understudy.broker.plugin_api.metrics import COUNT_BOUNDS, Histogram
 from understudy.broker.transactions.dtx_branch import BranchName
 from understudy.broker.transactions.tx_buffer import TxBuffer
 
 if TYPE_CHECKING:
-    from understudy.broker.core.queue import Queue
+    from understudy.broker.core.queues.queue import Queue
 
 Decided = Callable[[TxBuffer], None]
 """Is told the outcome of a transaction, once."""

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from understudy.broker.core.told import Told
+from understudy.broker.core.watching.told import Told
 from understudy.broker.errors import PreconditionFailedError
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.transactions.outcomes import Outcome
 
 if TYPE_CHECKING:
     from understudy.broker.core.broker import Broker
-    from understudy.broker.core.reply import Reply
+    from understudy.broker.core.requests.reply import Reply
 
 OUTCOME_EXCHANGE = "understudy.tx"
 NAME_BYTES = 64

@@ -19,8 +19,8 @@ from understudy.broker.transactions.tx_buffer import TxBuffer
 
 if TYPE_CHECKING:
     from understudy.broker.core.broker import Broker
-    from understudy.broker.core.reply import Reply
-    from understudy.broker.core.transacting import Transacting
+    from understudy.broker.core.clients.transacting import Transacting
+    from understudy.broker.core.requests.reply import Reply
 
 PRECHECKS: Final = {b"precheck": True, b"precheck acks": False}
 """Bodies of questions: True if messages are still to come."""

@@ -6,12 +6,12 @@ whatever the size of the transaction. Nothing here waits: records go to the open
 
 from __future__ import annotations
 
-from understudy.broker.chunks import LARGE_BYTES, named_bytes
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
 from understudy.broker.log.record import Group, Prepare, Target
 from understudy.broker.message import Message
+from understudy.broker.octets.chunks import LARGE_BYTES, named_bytes
 from understudy.broker.transactions.body_parts import PartedBody
 from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState

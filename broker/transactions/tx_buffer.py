@@ -11,8 +11,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from understudy.broker.checksum import crc32
 from understudy.broker.message import MESSAGE_BYTES, Message
+from understudy.broker.octets.checksum import crc32
 from understudy.broker.transactions.body_parts import BodyParts
 from understudy.broker.transactions.dtx_branch import DtxBranch, Owner
 
@@ -47,7 +47,7 @@ class TxBuffer:
     by the queues that are there then. ``unlogged_queues`` are those outside the log to which it brings something. ``branch`` is
     there from its DTX_PREPARE on, if it has one; ``owner`` is who says commit. ``timed``: it had an event of the kind
     TX_ENQUEUE_TIMED. ``own``: it is a message that was published outside of transactions, and nothing else. ``parts`` is there if
-    it has had a part of a body. ``ids`` are those of messages that are to come once (primary; ``core/deduplicating.py``).
+    it has had a part of a body. ``ids`` are those of messages that are to come once (primary; ``core/moving/deduplicating.py``).
     """
 
     __slots__ = (

@@ -31,10 +31,10 @@ from typing import Final, cast
 import attrs
 import structlog
 
-from understudy.broker.server.bound_sockets import bound_sockets
-from understudy.broker.server.paced_transport import paced
-from understudy.broker.server.stranger_log import StrangerLog
-from understudy.broker.server.tls_door import TlsDoor
+from understudy.broker.server.sockets.bound_sockets import bound_sockets
+from understudy.broker.server.sockets.paced_transport import paced
+from understudy.broker.server.sockets.stranger_log import StrangerLog
+from understudy.broker.server.sockets.tls_door import TlsDoor
 from understudy.replicator.direct import unix_socket
 from understudy.replicator.direct.hang_ups import SILENT_MS, HangUps
 from understudy.replicator.direct.link import CarryEnd, DirectLink, LinkListener
@@ -286,7 +286,7 @@ class DirectFabric:
         Args:
             broker: the other broker.
             address: as of :meth:`dial`.
-            client: what the other broker is told of the client (``broker.core.carrier_header``).
+            client: what the other broker is told of the client (``broker.core.clients.carrier_header``).
             end: is told what comes of it, unless that is cancelled.
 
         Returns:

@@ -19,10 +19,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from understudy.broker.checksum import crc32
-from understudy.broker.chunks import LARGE_BYTES, Chunks, LargeBuffer, crc32_of, named_bytes
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.frame import BATCH_HEADER_BYTES
+from understudy.broker.octets.checksum import crc32
+from understudy.broker.octets.chunks import LARGE_BYTES, Chunks, LargeBuffer, crc32_of, named_bytes
 from understudy.replicator import wire
 
 HEAD: Final = Struct(">IIB")

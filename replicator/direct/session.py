@@ -18,7 +18,7 @@ GOODBYE         8     both, once open        text: why the link ends
 CHALLENGE       9     acceptor               16 to 64 octets
 SEALED_WELCOME  10    acceptor               32 octets, JSON
 CONFIRM         11    dialer                 32 octets, JSON
-CARRY           12    dialer                 a client (``broker.core.carrier_header``)
+CARRY           12    dialer                 a client (``broker.core.clients.carrier_header``)
 CARRIED         13    acceptor               nothing: the octets of AMQP follow, both ways
 ==============  ====  =====================  =============================================
 
@@ -37,9 +37,9 @@ from typing import ClassVar, Final
 
 import attrs
 
-from understudy.broker.chunks import as_chunks, flat
 from understudy.broker.log.frame import MAX_FRAME_BYTES
 from understudy.broker.log.record import FORMAT_VERSION, OLDEST_FORMAT_VERSION, OLDEST_WRITTEN_VERSION
+from understudy.broker.octets.chunks import as_chunks, flat
 from understudy.replicator.direct import handshake
 from understudy.replicator.direct.framing import (
     HEAD_BYTES,

@@ -23,7 +23,7 @@ from bench_tools.txgen import Txgen
 
 SideName = Literal["rabbitmq", "understudy", "feed off", "feed on", "feed messages", "store file", "store zookeeper"]
 
-FEED_PROGRAM = "understudy.observers.feed_process"
+FEED_PROGRAM = "understudy.observers.feed.edge.process"
 """In the command of each feed that a broker runs."""
 _IDLE_CORES = 0.15
 _IDLE_LOOK_S = 0.5

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
-from understudy.ha.java_servers import ServersError
+from understudy.ha.trial.edge.java_servers import ServersError
 
 END_S: Final = 60.0
 _LOOK_S: Final = 0.05

@@ -17,7 +17,7 @@ from service_tools.background import in_background, registered, stop
 from service_tools.kafka_admin import create_topic
 from service_tools.kafka_servers import MAX_BROKERS, KafkaCluster, lay_out_kafka
 from understudy.broker.errors import UnderstudyError
-from understudy.ha.zookeeper_servers import MAX_SERVERS, TICK_MS, Ensemble, lay_out_ensemble
+from understudy.ha.trial.edge.zookeeper_servers import MAX_SERVERS, TICK_MS, Ensemble, lay_out_ensemble
 from understudy.xa.core.errors import XaError
 from understudy.xa.postgresql_server import PostgresServer
 

@@ -12,7 +12,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 from aiokafka.protocol.admin import CreateAclsRequest
 
-from understudy.ha.java_servers import ServersError
+from understudy.ha.trial.edge.java_servers import ServersError
 
 LEADERS_S: Final = 60.0
 RESOURCES: Final = {"topic": 2, "group": 3, "cluster": 4, "transactional id": 5}

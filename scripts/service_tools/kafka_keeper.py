@@ -25,7 +25,7 @@ from typing import IO, Final
 import attrs
 
 from scripts.service_tools.kafka_servers import Secured, lay_out_kafka
-from understudy.ha.java_servers import ServersError
+from understudy.ha.trial.edge.java_servers import ServersError
 
 LOOK_S: Final = 0.2
 START_S: Final = 180.0

@@ -20,7 +20,7 @@ from typing import Final
 
 import attrs
 
-from understudy.ha.java_servers import JavaServer, JavaServers, PinnedJars, ServersError, free_ports
+from understudy.ha.trial.edge.java_servers import JavaServer, JavaServers, PinnedJars, ServersError, free_ports
 
 JARS_VARIABLE: Final = "UNDERSTUDY_KAFKA_JARS"
 VERSION: Final = "4.1.1"

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-from understudy.broker.core.gate_port import GatePort
-from understudy.broker.core.node import BrokerNode
+from understudy.broker.core.life.gate_port import GatePort
+from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.log.journal import Journal, JournalOptions
 from understudy.broker.log.journal_recovery import recover
 from understudy.broker.log.segment import JournalIdentity

@@ -24,9 +24,9 @@ from understudy.broker.amqp.methods import (
     encode_method,
 )
 from understudy.broker.amqp.properties import encode_properties
-from understudy.broker.core.connection import Connection, Transport
-from understudy.broker.core.node import BrokerNode
-from understudy.broker.core.transacting import TX_NAME_HEADER
+from understudy.broker.core.clients.connection import Connection, Transport
+from understudy.broker.core.clients.transacting import TX_NAME_HEADER
+from understudy.broker.core.life.node import BrokerNode
 
 FRAME_MAX: Final = 131072
 CHANNEL: Final = 1
@@ -54,7 +54,7 @@ class AnyUser:
         answer: Callable[[Any], None],
         wanted: Callable[[], bool],
     ) -> None:
-        """Implements ``core.login.Authenticator``."""
+        """Implements ``core.clients.login.Authenticator``."""
         answer(self)
 
     def require_vhost(self, vhost: str) -> None:

@@ -8,8 +8,8 @@ from typing import Final
 import attrs
 
 from understudy.broker.coordinators import Coordinator, CoordinatorChoice, NullCoordinator, Participant
+from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.node import BrokerNode
 from understudy.testing.coordinator_kit.watch import Watch
 
 MAX_WITHHELD_MS: Final = 1_000

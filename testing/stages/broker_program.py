@@ -21,14 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from understudy.broker.config import Config
-from understudy.broker.core.expiry_clock import ExpiryClock
-from understudy.broker.core.facts import Facts
-from understudy.broker.core.queue import Queue
-from understudy.broker.server import broker_server, node_driver
-from understudy.broker.server.file_storage import FileStorage
-from understudy.broker.server.node_driver import NodeDriver
-from understudy.broker.server.plugins import Plugins
-from understudy.broker.server.run import serve
+from understudy.broker.core.moving.expiry_clock import ExpiryClock
+from understudy.broker.core.queues.queue import Queue
+from understudy.broker.core.watching.facts import Facts
+from understudy.broker.server.files.file_storage import FileStorage
+from understudy.broker.server.plugins.plugins import Plugins
+from understudy.broker.server.process import broker_server
+from understudy.broker.server.process.run import serve
+from understudy.broker.server.turn import node_driver
+from understudy.broker.server.turn.node_driver import NodeDriver
 
 
 class SkippedClock(ExpiryClock):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from understudy.broker.command_line.broker_rows import with_all_queues
-from understudy.broker.server.ports_file import READY_STATUSES
+from understudy.broker.server.files.ports_file import READY_STATUSES
 
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 90.0

@@ -15,7 +15,7 @@ from tests.integration.dtx_messages import MessageDtxChannel
 from tests.integration.dtx_places import GroupWithVhosts, Place, group_of_one, group_of_three, one_broker
 from tests.integration.dtx_workbench import Workbench
 from tests.stress.group import Group, running_group
-from understudy.ha.zookeeper_servers import Ensemble, lay_out_ensemble
+from understudy.ha.trial.edge.zookeeper_servers import Ensemble, lay_out_ensemble
 
 TICK_MS = 250
 """Of ZooKeeper: sessions last from 0.5 s to 5 s."""

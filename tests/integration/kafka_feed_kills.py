@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 from understudy.broker.config import KafkaConfig
-from understudy.observers import feed_directory
-from understudy.observers.feed import Selection
-from understudy.observers.feed_directory import FeedDirectory
-from understudy.observers.kafka_feed import KafkaFeed
+from understudy.observers.feed.edge import directory as feed_directory
+from understudy.observers.feed.edge.directory import FeedDirectory
+from understudy.observers.feed.edge.kafka.topic import KafkaFeed
+from understudy.observers.feed.feed import Selection
 
 
 def read(cluster: Path, state: Path, hosts: str, topic: str) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from understudy.broker.server.file_storage import FileStorage
-from understudy.broker.server.run import serve
+from understudy.broker.server.files.file_storage import FileStorage
+from understudy.broker.server.process.run import serve
 
 FREE_BYTES = 1 << 20
 

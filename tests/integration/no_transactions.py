@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from understudy.broker.core.transacting import Transacting
+from understudy.broker.core.clients.transacting import Transacting
 from understudy.broker.errors import NotImplementedAmqpError
-from understudy.broker.server.run import serve
+from understudy.broker.server.process.run import serve
 
 
 def refuse(*_: Any) -> NoReturn:

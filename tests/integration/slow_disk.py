@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from understudy.broker.server.run import serve
+from understudy.broker.server.process.run import serve
 
 SLOW_NAME = "slow-ms"
 

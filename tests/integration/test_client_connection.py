@@ -31,7 +31,7 @@ from understudy.client import (
 from understudy.client.stages import ConfigurationError, NotCommittedError, Stage, Stages
 from understudy.client.stages.addresses import reached
 from understudy.client.stages.worker import Worker
-from understudy.ha.zookeeper_servers import Ensemble
+from understudy.ha.trial.edge.zookeeper_servers import Ensemble
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("broken_connections")]
 

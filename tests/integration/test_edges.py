@@ -23,7 +23,7 @@ import pytest
 from tests.integration.broker_process import PROGRAM, BrokerProcess, get, leaks_of_clients, running_broker, wait_until
 from tests.integration.test_garbage import HANDSHAKE, HEADER, START_OK, method
 from understudy.broker.security import verify_password
-from understudy.broker.server.memory_watch import ram_bytes
+from understudy.broker.server.process.memory_watch import ram_bytes
 
 pytestmark = pytest.mark.integration
 

@@ -27,8 +27,8 @@ from tests.integration.kafka_reading import count, in_journals, in_topic, messag
 from tests.integration.test_feed import publish
 from tests.stress.group import running_group
 from tests.stress.load import Load
-from tests.unit.observers.feed_speed import write_journal
-from understudy.observers.feed_command import feed
+from tests.unit.observers.feed.feed_speed import write_journal
+from understudy.observers.feed.edge.command import feed
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

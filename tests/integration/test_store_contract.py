@@ -1,4 +1,4 @@
-"""What the ports of ``ha/coordination.py`` promise, asked of each store: the file, the simulator's, ZooKeeper.
+"""What the ports of ``ha/store/coordination.py`` promise, asked of each store: the file, the simulator's, ZooKeeper.
 
 One broker asks at a time here, or several race; ``place.until`` lets time pass for whichever store it is.
 """
@@ -16,7 +16,7 @@ import pytest
 from tests.simulation.sim_node import SimNode
 from tests.simulation.sim_store import SESSION_MS, SimCoordination, SimStore
 from tests.simulation.world import MS, World
-from understudy.ha.coordination import (
+from understudy.ha.store.coordination import (
     Answer,
     Bar,
     BrokerInfo,
@@ -26,12 +26,12 @@ from understudy.ha.coordination import (
     StoreAdmin,
     StoreChangedError,
 )
-from understudy.ha.local import FileAdmin, FileCoordination
-from understudy.ha.stores import CoordinationDriver
-from understudy.ha.zookeeper_access import Access
-from understudy.ha.zookeeper_admin import ZooKeeperAdmin
-from understudy.ha.zookeeper_servers import Ensemble
-from understudy.ha.zookeeper_store import ZooKeeperCoordination
+from understudy.ha.store.edge.local import FileAdmin, FileCoordination
+from understudy.ha.store.edge.stores import CoordinationDriver
+from understudy.ha.store.edge.zookeeper.access import Access
+from understudy.ha.store.edge.zookeeper.admin import ZooKeeperAdmin
+from understudy.ha.store.edge.zookeeper.store import ZooKeeperCoordination
+from understudy.ha.trial.edge.zookeeper_servers import Ensemble
 from understudy.replicator.disk_claim import DiskClaim
 
 pytestmark = pytest.mark.integration

@@ -16,7 +16,7 @@ from tests.integration.cluster_process import running_cluster
 from tests.integration.zookeeper_group import ROOT, Load, check, group_on, nodes_of, status, stored
 from tests.stress.group import Group
 from tests.stress.operator import order, run
-from understudy.ha.zookeeper_servers import Ensemble
+from understudy.ha.trial.edge.zookeeper_servers import Ensemble
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("broken_connections")]
 

@@ -16,7 +16,7 @@ from tests.integration.test_promote import contents, promote, publish
 from tests.integration.zookeeper_group import ROOT, nodes_of, status, store_keys, stored
 from tests.stress.group import Group, GroupBroker
 from tests.stress.operator import run
-from understudy.ha.zookeeper_servers import Ensemble, lay_out_ensemble
+from understudy.ha.trial.edge.zookeeper_servers import Ensemble, lay_out_ensemble
 
 pytestmark = pytest.mark.integration
 

@@ -29,9 +29,9 @@ from tests.integration.zookeeper_group import (
 )
 from tests.stress.group import Group
 from tests.stress.operator import refused
-from understudy.ha.coordination import Answer
-from understudy.ha.group_changes import MAX_HISTORY
-from understudy.ha.zookeeper_servers import Ensemble, lay_out_ensemble
+from understudy.ha.store.coordination import Answer
+from understudy.ha.store.group_changes import MAX_HISTORY
+from understudy.ha.trial.edge.zookeeper_servers import Ensemble, lay_out_ensemble
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("broken_connections")]
 

@@ -12,8 +12,8 @@ import pytest
 from tests.integration.test_edges import certificate
 from understudy.broker.config import CoordinationConfig
 from understudy.broker.config.schema import StoreTlsConfig
-from understudy.ha.zookeeper import ZooKeeperSession
-from understudy.ha.zookeeper_access import access_of
+from understudy.ha.store.edge.zookeeper.access import access_of
+from understudy.ha.store.edge.zookeeper.session import ZooKeeperSession
 
 pytestmark = pytest.mark.integration
 

@@ -19,8 +19,8 @@ from kazoo.client import KazooClient
 from tests.integration.broker_process import PROGRAM, wait_until
 from tests.stress.clients import ERRORS, Finder
 from tests.stress.group import Group, running_group
-from understudy.ha.cluster_command import GROUP, zookeeper_store
-from understudy.ha.zookeeper_servers import Ensemble
+from understudy.ha.trial.edge.cluster_command import GROUP, zookeeper_store
+from understudy.ha.trial.edge.zookeeper_servers import Ensemble
 
 SESSION_S = 2.0
 PAUSE_S = 0.005

@@ -1,6 +1,6 @@
 """What happens to one broker: its disk, its process, its data directory.
 
-Sources: DESIGN 3, 9 and 13; broker/log/journal.py, broker/core/recovery.py, ha/ha_broker.py (step_down), decision 0007.
+Sources: DESIGN 3, 9 and 13; broker/log/journal.py, broker/core/life/recovery.py, ha/ha_broker.py (step_down), decision 0007.
 """
 
 from __future__ import annotations

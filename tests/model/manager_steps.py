@@ -4,7 +4,7 @@ It stands outside and forgets nothing: what it was told and what it has decided 
 decides once. What it has decided it says to whoever serves, an ex-primary too, again and again until it is answered. A decision is
 no new work: it is taken below the minimum.
 
-Sources: broker/core/dtx_manager.py (commit, rollback, _not_there); docs/dtx.md, what holds.
+Sources: broker/core/branches/dtx_manager.py (commit, rollback, _not_there); docs/dtx.md, what holds.
 """
 
 from __future__ import annotations

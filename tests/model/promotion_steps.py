@@ -4,7 +4,8 @@ The store decides who may lead: whoever is listed, in the compare-and-set that r
 so a campaign may begin at any moment; while the primary lives it costs one of ``Bounds.takeovers``. A campaign's request may be
 late, and its broker may give it up and go on as a backup.
 
-Sources: DESIGN 5 (promotion, steps 1 to 8); ha/backup.py, ha/ha_broker.py (promoted), ha/primary.py (begin), decision 0007.
+Sources: DESIGN 5 (promotion, steps 1 to 8); ha/following/backup.py, ha/ha_broker.py (promoted), ha/leading/primary.py (begin),
+decision 0007.
 """
 
 from __future__ import annotations

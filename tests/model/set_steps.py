@@ -4,8 +4,9 @@ A request is *on its way* (``Broker.flight``) until it lands, and lands whatever
 epoch and version, so what lands first makes all others fail: none of those is on its way any more. A lost answer, or one that
 does not come for long, is settled by reading back, and if that shows nothing, by writing over it (decision 0003).
 
-Sources: ha/in_sync_set.py, ha/queue_guard.py, ha/primary.py (_consider, _consider_expelling, _adopt), ha/remote_backup.py.
-The code guards a joiner later than it might here, when it has shown that it keeps up (RemoteBackup.keeps_up).
+Sources: ha/leading/in_sync_set.py, ha/leading/queue_guard.py, ha/leading/primary.py (_consider, _consider_expelling, _adopt),
+ha/leading/remote_backup.py. The code guards a joiner later than it might here, when it has shown that it keeps up
+(RemoteBackup.keeps_up).
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from understudy.observers.event_digest import digest_of
 from understudy.observers.events_schema import BY_NAME, DEFAULTS, Event, P
+from understudy.observers.feed.event_digest import digest_of
 
 _OF_TESTS: Final = ("event", "k", "step")
 """Keys of test rows beside an event's fields: see `made_rows`."""

@@ -1,4 +1,4 @@
-"""Digests of rows in columns, as `observers.event_digest` has them: with Arrow, for feeds that are large."""
+"""Digests of rows in columns, as `observers.feed.event_digest` has them: with Arrow, for feeds that are large."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.broker.amqp.properties import encode_properties
-from understudy.broker.core.exchanges import EXCHANGE_TYPES, AnyBinding, Exchange, ExchangeBinding
-from understudy.broker.core.grouped import Grouped
-from understudy.broker.core.registry import BINDS
-from understudy.broker.core.routing import route
 from understudy.broker.core.state import BrokerState
+from understudy.broker.core.topology.exchanges import EXCHANGE_TYPES, AnyBinding, Exchange, ExchangeBinding
+from understudy.broker.core.topology.grouped import Grouped
+from understudy.broker.core.topology.registry import BINDS
+from understudy.broker.core.topology.routing import route
 from understudy.broker.log import record
 from understudy.broker.log.exchange_bind_record import decode_exchange_bind, encode_exchange_bind
 

@@ -31,14 +31,14 @@ from tests.simulation.sim_store import SimStore
 from tests.simulation.workloads import Run, kept_queues, mortal, ranked, repeater, retried, workers
 from tests.simulation.workloads.setting_up import declare_all
 from tests.simulation.world import MS, START_US, World
+from understudy.broker.core.branches.dtx_manager import BranchState, BranchWork
 from understudy.broker.core.broker import Broker
-from understudy.broker.core.digest import queue_digests
-from understudy.broker.core.dtx_manager import BranchState, BranchWork
-from understudy.broker.core.entry import DEQUEUING, RETURNING
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queues.digest import queue_digests
+from understudy.broker.core.queues.entry import DEQUEUING, RETURNING
+from understudy.broker.core.queues.queue import Queue
 from understudy.ha.config import HaConfig
-from understudy.ha.coordination import GroupState
 from understudy.ha.status import BrokerStatus
+from understudy.ha.store.coordination import GroupState
 from understudy.replicator import wire
 
 TRANSACTIONS = 100

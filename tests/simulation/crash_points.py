@@ -13,7 +13,7 @@ from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode
-    from understudy.ha.primary import Primary
+    from understudy.ha.leading.primary import Primary
 
 CRASH_POINTS = (*(f"CP-{number}" for number in range(31, 41)), "CP-20", "CP-32 branch", "CP-33 branch")
 

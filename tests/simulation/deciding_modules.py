@@ -11,22 +11,22 @@ from tests.simulation.seed_run import ROOT
 
 ROOMS = ("broker/core", "broker/log", "broker/transactions", "observers", "replicator", "ha")
 EXCEPTIONS = {
-    "broker/core/coordinator_swap.py": "asked by the edge, before a core runs",
+    "broker/core/commits/coordinator_swap.py": "asked by the edge, before a core runs",
     "broker/log/storage.py": "the port to the disk, and the jobs that touch it",
     "broker/log/journal_reader.py": "reads a journal's batches back from files; no broker core asks for it",
     "broker/log/spare_segment.py": "makes segments ahead of time beside the turn: a driver's business",
     "replicator/fabric.py": "a port: signatures only",
-    "ha/group_changes.py": "changes in words, for the stores",
-    "ha/store_nodes.py": "what stands in ZooKeeper's nodes; the simulator's store keeps objects",
-    "ha/stores.py": "edge: chooses a store's driver",
-    "ha/java_servers.py": "edge: processes",
+    "ha/store/group_changes.py": "changes in words, for the stores",
+    "ha/store/nodes.py": "what stands in ZooKeeper's nodes; the simulator's store keeps objects",
+    "ha/store/edge/stores.py": "edge: chooses a store's driver",
+    "ha/trial/edge/java_servers.py": "edge: processes",
     "ha/zookeeper*.py": "edge: kazoo, ssl, asyncio",
-    "ha/driver.py": "edge: asyncio",
+    "ha/edge/driver.py": "edge: asyncio",
     "ha/plugin.py": "edge: puts core and drivers together",
-    "ha/cluster_command.py": "a command",
-    "ha/operator_cli.py": "a command",
-    "ha/promote_command.py": "a command",
-    "ha/unclean.py": "what that command does to a journal that no broker is running on",
+    "ha/trial/edge/cluster_command.py": "a command",
+    "ha/operators/edge/cli.py": "a command",
+    "ha/operators/edge/promote_command.py": "a command",
+    "ha/operators/unclean.py": "what that command does to a journal that no broker is running on",
 }
 """Modules of these rooms that decide nothing while a group runs, and why; a name may be a pattern."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from understudy.broker.commands import CommandRefusedError, CommandRequest
+from understudy.broker.plugin_api.plugin_commands import CommandRefusedError, CommandRequest
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode

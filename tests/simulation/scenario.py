@@ -30,7 +30,7 @@ from tests.simulation.workloads.transactor import NAME_HEADER
 from tests.simulation.world import MS
 from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 from understudy.ha.status import BrokerStatus
 

@@ -42,7 +42,7 @@ from understudy.broker.amqp.methods import (
     CONNECTION_UNBLOCKED,
     encode_method,
 )
-from understudy.broker.core.connection import Connection
+from understudy.broker.core.clients.connection import Connection
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode

@@ -1,7 +1,7 @@
 """What one simulated broker tells that is no record: by the product's code, into real files beside the simulated disk.
 
-`SimNode` calls this where `ha.driver` and `server.node_driver` call theirs. A process that is killed loses what it had not written;
-a power failure leaves the files alone, since nothing is claimed of facts then.
+`SimNode` calls this where `ha.edge.driver` and `server.turn.node_driver` call theirs. A process that is killed loses what it
+had not written; a power failure leaves the files alone, since nothing is claimed of facts then.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy.broker.core.applied_facts import AppliedFacts
-from understudy.broker.core.facts import Facts
-from understudy.broker.core.message_facts import MessageFacts
-from understudy.broker.server.fact_log import FactLog
-from understudy.ha.events import HaEvent
-from understudy.ha.feed_facts import HaFacts
+from understudy.broker.core.watching.applied_facts import AppliedFacts
+from understudy.broker.core.watching.facts import Facts
+from understudy.broker.core.watching.message_facts import MessageFacts
+from understudy.broker.server.files.fact_log import FactLog
+from understudy.ha.showing.events import HaEvent
+from understudy.ha.showing.feed_facts import HaFacts
 
 if TYPE_CHECKING:
     from tests.simulation.sim_network import LinkEnd

@@ -18,9 +18,9 @@ import msgspec
 from tests.simulation.sim_facts import SimFacts
 from understudy.broker.log.segment import NoJournalError
 from understudy.observers.events_schema import Event, Segment
-from understudy.observers.fact_reader import FactReader
-from understudy.observers.feed import merged
-from understudy.observers.feed_reader import FeedReader
+from understudy.observers.feed.edge.fact_reader import FactReader
+from understudy.observers.feed.feed import merged
+from understudy.observers.feed.reader import FeedReader
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimCluster

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.story import describe_message
 from tests.simulation.world import MS, World
-from understudy.broker.chunks import LargeBuffer, as_chunks, named_bytes
 from understudy.broker.log.frame import BATCH_HEADER_BYTES
+from understudy.broker.octets.chunks import LargeBuffer, as_chunks, named_bytes
 from understudy.replicator import wire
 from understudy.replicator.direct.handshake import HandshakeError, check_agreement
 

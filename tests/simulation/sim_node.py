@@ -1,6 +1,6 @@
 """One simulated broker process around the real core: disk, journal, turns, crashes, pauses.
 
-It is to the product's `TurnEngine` what `broker.server.node_driver` is: it feeds the core, does what a turn asks for, runs one
+It is to the product's `TurnEngine` what `broker.server.turn.node_driver` is: it feeds the core, does what a turn asks for, runs one
 sync of the journal at a time, drops dead segments, and makes a new core when the old one steps down.
 """
 
@@ -22,16 +22,16 @@ from tests.simulation.sim_network import LinkEnd, Network
 from tests.simulation.sim_store import SimCoordination, SimStore
 from tests.simulation.unruly_coordinator import unruly_choice
 from tests.simulation.world import MS, World
-from understudy.broker.core import continuing
 from understudy.broker.core.broker import LAZY_MS
-from understudy.broker.core.expiry_clock import ExpiryClock
-from understudy.broker.core.gate_port import GatePort
-from understudy.broker.core.let_go import let_go_in_slices
-from understudy.broker.core.node import BrokerNode
-from understudy.broker.core.policies import Policies
-from understudy.broker.core.recovery import Recovery
+from understudy.broker.core.life import continuing
+from understudy.broker.core.life.gate_port import GatePort
+from understudy.broker.core.life.let_go import let_go_in_slices
+from understudy.broker.core.life.node import BrokerNode
+from understudy.broker.core.life.recovery import Recovery
+from understudy.broker.core.life.turn import TurnEngine
+from understudy.broker.core.moving.expiry_clock import ExpiryClock
 from understudy.broker.core.state import BrokerState
-from understudy.broker.core.turn import TurnEngine
+from understudy.broker.core.topology.policies import Policies
 from understudy.broker.log.journal import Journal, JournalFailedError
 from understudy.broker.log.journal_recovery import recover, scan
 from understudy.broker.log.segment import (
@@ -42,12 +42,12 @@ from understudy.broker.log.segment import (
 )
 from understudy.broker.log.storage import StorageFullError, SyncJob
 from understudy.ha.config import HaConfig
-from understudy.ha.coordination import BrokerInfo
-from understudy.ha.events import BackupNotReady, HaEvent, TrackerAdded, TrackerCleared, TransactionRefused
 from understudy.ha.extension import HaExtension
+from understudy.ha.following.lost_records import own_loss
 from understudy.ha.ha_broker import HaBroker
-from understudy.ha.lost_records import own_loss
+from understudy.ha.showing.events import BackupNotReady, HaEvent, TrackerAdded, TrackerCleared, TransactionRefused
 from understudy.ha.status import BrokerStatus, explained, since_text
+from understudy.ha.store.coordination import BrokerInfo
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.disk_claim import DiskClaim
 from understudy.testing.coordinator_kit.kit_client import AnyUser

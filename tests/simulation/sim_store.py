@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from tests.simulation.world import MS, World
-from understudy.ha.coordination import Answer, BrokerInfo, GroupState
+from understudy.ha.store.coordination import Answer, BrokerInfo, GroupState
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode

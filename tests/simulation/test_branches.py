@@ -31,11 +31,11 @@ from understudy.broker.amqp.methods import (
     encode_method,
 )
 from understudy.broker.amqp.properties import encode_properties, headers
-from understudy.broker.core.dtx_messages import xid_parts
+from understudy.broker.core.requests.dtx_messages import xid_parts
 from understudy.broker.log import record
 from understudy.broker.transactions.xa_status import XaStatus
 from understudy.broker.transactions.xid import Xid
-from understudy.ha.events import HaEvent, StatusChanged
+from understudy.ha.showing.events import HaEvent, StatusChanged
 
 WHICH = pytest.mark.parametrize("which", [0, 1])
 HOW = pytest.mark.parametrize("hard", [False, True])

@@ -7,7 +7,7 @@ import pytest
 from tests.simulation import calls
 from tests.simulation.scenario import scenario
 from tests.simulation.sim_node import SimNode
-from understudy.broker.core.meta import Meta
+from understudy.broker.core.life.meta import Meta
 from understudy.replicator import wire
 
 

@@ -10,8 +10,8 @@ from tests.simulation.knobs import Knobs
 from tests.simulation.scenario import Hand, Scenario, scenario
 from tests.simulation.sim_client import Program, SimClient
 from understudy.broker.amqp.properties import encode_properties
-from understudy.broker.core.deduplication import ENABLED, HEADER, TTL
-from understudy.broker.core.policies import Policies, Policy
+from understudy.broker.core.queues.deduplication import ENABLED, HEADER, TTL
+from understudy.broker.core.topology.policies import Policies, Policy
 
 ONCE = {ENABLED: True, TTL: 3_600_000}
 MOMENTS_MS = (0, 1, 2, 3, 4, 6, 9, 14)

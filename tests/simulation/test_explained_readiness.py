@@ -14,9 +14,9 @@ from tests.simulation.test_large_open_transactions import BODIES as EVENTS
 from tests.simulation.test_large_open_transactions import catch_up_of, is_under_way
 from tests.simulation.world import MS
 from understudy.broker.transactions.outcome_query import tx_id_text
-from understudy.ha.backup_readiness import BackupReadiness
-from understudy.ha.events import BackupNotReady
-from understudy.ha.readiness_log import LOG_EVERY_MS
+from understudy.ha.leading.backup_readiness import BackupReadiness
+from understudy.ha.leading.readiness_log import LOG_EVERY_MS
+from understudy.ha.showing.events import BackupNotReady
 from understudy.ha.status import since_text
 
 BODIES = [b"%02d" % number + bytes(90) for number in range(60)]

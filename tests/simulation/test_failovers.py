@@ -15,9 +15,9 @@ from tests.simulation.sim_store import SESSION_MS
 from tests.simulation.world import MS
 from understudy.broker.amqp.methods import BASIC_ACK, BASIC_NACK
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
-from understudy.ha.backup import Backup
-from understudy.ha.coordination import Answer, GroupState
+from understudy.ha.following.backup import Backup
 from understudy.ha.status import BrokerStatus
+from understudy.ha.store.coordination import Answer, GroupState
 from understudy.observers.transaction_observer import HaTransactionObserver, HaTransactionObserverFactory
 
 HOW = pytest.mark.parametrize("hard", [False, True])

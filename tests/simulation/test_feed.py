@@ -15,12 +15,12 @@ from tests.simulation.command import main
 from tests.simulation.feed_model import FeedModel
 from tests.simulation.seed_run import run_cluster
 from tests.simulation.sim_feed import SimFeed
-from understudy.broker.core.recovery import Recovery
+from understudy.broker.core.life.recovery import Recovery
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log.journal_recovery import scan
 from understudy.observers import events_schema as schema
 from understudy.observers.events_schema import Event, event_name
-from understudy.observers.feed_reader import FeedReader
+from understudy.observers.feed.reader import FeedReader
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.testing.disk import MemoryStorage
 

@@ -15,8 +15,8 @@ import pytest
 from tests.simulation import calls
 from tests.simulation.scenario import Scenario, publish_confirmed, scenario
 from tests.simulation.sim_node import SimNode
-from understudy.ha.coordination import GroupState
 from understudy.ha.status import BrokerStatus
+from understudy.ha.store.coordination import GroupState
 
 A_WHILE_MS = 5_000
 REPAIR = "`understudy promote --unclean` repairs that, and may lose transactions"

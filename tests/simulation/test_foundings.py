@@ -11,8 +11,8 @@ from tests.simulation import calls
 from tests.simulation.checkers.instruments import watching_queues
 from tests.simulation.scenario import Scenario, publish_confirmed
 from tests.simulation.sim_node import SimNode
-from understudy.ha.coordination import GroupState
-from understudy.ha.events import LinkRefused
+from understudy.ha.showing.events import LinkRefused
+from understudy.ha.store.coordination import GroupState
 
 FAILOVERS = 3
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.seed_run import run_seed
-from understudy.broker import chunks
-from understudy.broker.core import broker, connection, consuming, publishing, state
+from understudy.broker.core import broker, state
+from understudy.broker.core.clients import connection, consuming, publishing
 from understudy.broker.log import record
+from understudy.broker.octets import chunks
 
 SEEDS = range(3_000, 3_010)
 LARGE_BYTES = 12

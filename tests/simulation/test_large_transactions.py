@@ -22,7 +22,7 @@ from tests.simulation.sim_client import Program, SimClient
 from tests.simulation.sim_node import SimNode
 from tests.simulation.story import records_of
 from understudy.broker.amqp.methods import BASIC_DELIVER
-from understudy.broker.core.transacting import FLUSH_ACCEPTS
+from understudy.broker.core.clients.transacting import FLUSH_ACCEPTS
 from understudy.broker.log import record
 from understudy.replicator import wire
 

@@ -8,9 +8,9 @@ import pytest
 from tests.simulation import calls
 from tests.simulation.scenario import Scenario, publish_confirmed, scenario
 from tests.simulation.sim_node import SimNode
-from understudy.ha.coordination import GroupState
-from understudy.ha.events import GroupWrittenAnew, StoreHoldsGroup, StoreLacksGroup
-from understudy.ha.health import promotion_blockers
+from understudy.ha.showing.events import GroupWrittenAnew, StoreHoldsGroup, StoreLacksGroup
+from understudy.ha.showing.health import promotion_blockers
+from understudy.ha.store.coordination import GroupState
 
 
 def told(node: SimNode, kind: type) -> int:

@@ -17,8 +17,8 @@ from tests.simulation.group import PERSISTENT, Group
 from tests.simulation.sim_client import Closed, Lost, Program, SimClient
 from tests.simulation.sim_node import SimNode
 from understudy.broker.transactions.xid import Xid
-from understudy.ha.fitness import Fitness
-from understudy.ha.remote_backup import RemoteBackup
+from understudy.ha.leading.fitness import Fitness
+from understudy.ha.leading.remote_backup import RemoteBackup
 
 BRANCH = Xid(7, b"global", b"b1")
 

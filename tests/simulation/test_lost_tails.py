@@ -6,7 +6,7 @@ from tests.simulation import calls
 from tests.simulation.checkers.instruments import watching_queues
 from tests.simulation.scenario import NEVER_MS, Scenario, publish_confirmed, scenario
 from tests.simulation.sim_node import SimNode
-from understudy.ha.events import LeadHandedOver, LogLacksRecords
+from understudy.ha.showing.events import LeadHandedOver, LogLacksRecords
 
 LEAST = 1
 """Octets: the last frame is torn, and nothing else is missing."""

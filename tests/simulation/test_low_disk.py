@@ -12,7 +12,7 @@ from tests.simulation.group import Group, publish, take
 from tests.simulation.sim_node import FILLED, SimNode
 from tests.simulation.world import MS
 from understudy.broker.amqp.methods import BASIC_NACK
-from understudy.ha.low_disk import LowDisk
+from understudy.ha.following.low_disk import LowDisk
 from understudy.ha.status import BrokerStatus
 from understudy.testing.disk import PowerCutError
 

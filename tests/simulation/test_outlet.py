@@ -15,10 +15,10 @@ from understudy.broker.log.position import Position
 from understudy.broker.log.segment import NoJournalError
 from understudy.observers import events_schema as schema
 from understudy.observers.events_schema import Event
-from understudy.observers.outlet_errors import OutletGapError
-from understudy.observers.outlet_reader import NOTHING, OutletReader
-from understudy.observers.outlet_segments import JournalSegments
-from understudy.observers.outlet_units import Unit
+from understudy.observers.outlet.errors import OutletGapError
+from understudy.observers.outlet.reader import NOTHING, OutletReader
+from understudy.observers.outlet.segments import JournalSegments
+from understudy.observers.outlet.units import Unit
 
 SEEDS = (4, 20, 175)
 """Among them catch-ups, step-downs, branches, brokers that lose their data, and one that lets go of a log that fills its disk."""

@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 
 from tests.simulation.seed_run import End, run_seed
-from understudy.ha.backup import Backup
-from understudy.ha.coordination import GroupState
+from understudy.ha.following.backup import Backup
 from understudy.ha.ha_broker import HaBroker
-from understudy.ha.health import KINDS, promotion_blockers
+from understudy.ha.showing.health import KINDS, promotion_blockers
+from understudy.ha.store.coordination import GroupState
 
 SEEDS = range(8)
 

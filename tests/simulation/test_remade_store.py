@@ -9,8 +9,8 @@ from tests.simulation import calls
 from tests.simulation.checkers.instruments import watching_queues
 from tests.simulation.group import PERSISTENT
 from tests.simulation.scenario import Scenario, publish_confirmed, scenario
+from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.node import BrokerNode
 from understudy.broker.core.state import EMPTY_TABLE
 from understudy.broker.log import record
 from understudy.broker.log.journal_recovery import recover

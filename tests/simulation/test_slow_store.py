@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation import calls
 from tests.simulation.scenario import Scenario, publish_confirmed, scenario
-from understudy.ha.events import SetChanged
+from understudy.ha.showing.events import SetChanged
 
 ANSWERS_AFTER_MS = 1_500
 """More than `coordination_retry_ms`, a second."""

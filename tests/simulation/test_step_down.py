@@ -10,8 +10,8 @@ from tests.simulation import calls
 from tests.simulation.operator import Answers, command
 from tests.simulation.scenario import NEVER_MS, Scenario, named, publish_confirmed, scenario
 from tests.simulation.sim_node import SimNode
+from understudy.ha.operators.step_down import STORE_LIMIT_MS, Phase
 from understudy.ha.status import BrokerStatus
-from understudy.ha.step_down import STORE_LIMIT_MS, Phase
 
 QUICK_MS = 1_000
 LONG_MS = 30_000

@@ -13,7 +13,7 @@ from tests.simulation.sim_node import SimNode
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.transactions.xa_status import XaStatus
 from understudy.broker.transactions.xid import Xid
-from understudy.ha.events import BackupResumes, CatchUpBegins, TransactionRefused
+from understudy.ha.showing.events import BackupResumes, CatchUpBegins, TransactionRefused
 
 TRANSIENT = encode_properties(delivery_mode=1)
 X = Xid(7, b"global", b"b1")

@@ -14,9 +14,9 @@ from tests.simulation.operator import command
 from tests.simulation.release import AFTER_NEXT, FUTURE_KIND, NEXT, THIS, Release, future_record
 from tests.simulation.scenario import NEVER_MS, Hand, Scenario, named, scenario
 from tests.simulation.sim_node import SimNode
-from understudy.broker.core.meta import Meta
+from understudy.broker.core.life.meta import Meta
 from understudy.broker.log import record
-from understudy.ha.events import LinkRefused
+from understudy.ha.showing.events import LinkRefused
 from understudy.replicator import snapshot, wire
 
 A_WHILE_MS = 20_000

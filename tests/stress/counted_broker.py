@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from understudy.broker.config import load
-from understudy.broker.server import node_driver
-from understudy.broker.server.run import serve
+from understudy.broker.server.process.run import serve
+from understudy.broker.server.turn import node_driver
 
 KEPT_BYTES = 256 << 10
 CONTAINERS = (dict, list, set, deque, bytearray)

@@ -21,8 +21,8 @@ from typing import Any
 from tests.integration.broker_process import PROGRAM, BrokerProcess, wait_until
 from tests.integration.cluster_process import free_ports
 from understudy.broker.command_line.broker_rows import with_all_queues
-from understudy.broker.server.supervisor import SupervisedBroker
-from understudy.ha.cluster_command import FILE_STORE, lay_out
+from understudy.broker.server.process.supervisor import SupervisedBroker
+from understudy.ha.trial.edge.cluster_command import FILE_STORE, lay_out
 
 WAIT_S = 90.0
 """For what takes a second or three on a quiet machine, an expulsion (5 s) or an election included."""

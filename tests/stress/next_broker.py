@@ -25,7 +25,7 @@ wire.WIRE_VERSION += 1  # type: ignore[misc]
 
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.state import BrokerState
-from understudy.broker.server.run import serve
+from understudy.broker.server.process.run import serve
 
 
 class Next:

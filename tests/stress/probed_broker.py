@@ -22,13 +22,13 @@ from typing import Any
 
 from understudy.broker.config import load
 from understudy.broker.core.broker import Broker
-from understudy.broker.core.node import BrokerNode
-from understudy.broker.core.turn import TurnEngine
-from understudy.broker.server.client_session import ClientSession
-from understudy.broker.server.garbage import GarbageCollector
-from understudy.broker.server.heap import Heap
-from understudy.broker.server.node_driver import NodeDriver
-from understudy.broker.server.run import serve
+from understudy.broker.core.life.node import BrokerNode
+from understudy.broker.core.life.turn import TurnEngine
+from understudy.broker.server.process.garbage import GarbageCollector
+from understudy.broker.server.process.heap import Heap
+from understudy.broker.server.process.run import serve
+from understudy.broker.server.sockets.client_session import ClientSession
+from understudy.broker.server.turn.node_driver import NodeDriver
 from understudy.replicator.broker_replicator import BrokerReplicator
 
 BEAT_S = 0.002

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.stress, pytest.mark.timeout(300)]
 BEFORE, TAKEN = 5_000, 2_000
 CONFIRMED, TRANSACTIONS, EACH = {"resume": 40_000, "catch-up": 150_000}, {"resume": 10, "catch-up": 50}, 1_000
 BULK, BULK_BYTES = 160, 1 << 20
-"""More than ``KEPT_BYTES`` of ``broker/server/node_driver.py``."""
+"""More than ``KEPT_BYTES`` of ``broker/server/turn/node_driver.py``."""
 
 
 @pytest.mark.parametrize("way", ["resume", "catch-up"])

@@ -50,22 +50,22 @@ COMMITS = ("commit", *BRANCH_ENDS[:3])
 PROGRAM = Path(__file__).with_name("counted_broker.py")
 
 GONE = [
-    "understudy.broker.core.association.Association",
-    "understudy.broker.core.channel.Channel",
-    "understudy.broker.core.connection.Connection",
-    "understudy.broker.core.consumer.Consumer",
-    "understudy.broker.core.delivery_ledger.Delivery",
-    "understudy.broker.core.delivery_ledger.DeliveryLedger",
-    "understudy.broker.core.dtx_manager.BranchWork",
-    "understudy.broker.core.entry.Entry",
-    "understudy.broker.core.transacting.Session",
+    "understudy.broker.core.clients.association.Association",
+    "understudy.broker.core.clients.channel.Channel",
+    "understudy.broker.core.clients.connection.Connection",
+    "understudy.broker.core.queues.consumer.Consumer",
+    "understudy.broker.core.clients.delivery_ledger.Delivery",
+    "understudy.broker.core.clients.delivery_ledger.DeliveryLedger",
+    "understudy.broker.core.branches.dtx_manager.BranchWork",
+    "understudy.broker.core.queues.entry.Entry",
+    "understudy.broker.core.clients.transacting.Session",
     "understudy.broker.log.record.Prepare",
     "understudy.broker.message.Message",
-    "understudy.broker.server.client_session.ClientSession",
+    "understudy.broker.server.sockets.client_session.ClientSession",
     "understudy.broker.transactions.dtx_branch.Completion",
     "understudy.broker.transactions.dtx_branch.DtxBranch",
     "understudy.broker.transactions.tx_buffer.TxBuffer",
-    "understudy.ha.tx_tracker.TxTracker",
+    "understudy.ha.leading.tx_tracker.TxTracker",
     "understudy.replicator.tx_queue.TxQueue",
 ]
 """What an idle broker with empty queues and no client has none of."""

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.broker_process import wait_until
 from tests.integration.zookeeper_group import SESSION_S, Load, check, group_on, nodes_of, status, stored
 from tests.stress.group import WAIT_S, Group
-from understudy.ha.zookeeper_servers import lay_out_ensemble
+from understudy.ha.trial.edge.zookeeper_servers import lay_out_ensemble
 
 pytestmark = [pytest.mark.stress, pytest.mark.waits, pytest.mark.timeout(600)]
 

@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 
 from tests.integration.zookeeper_group import ROOT, SESSION_S, group_on, nodes_of
 from tests.stress.flood import CLIENTS, flood
-from understudy.ha.zookeeper_servers import lay_out_ensemble
+from understudy.ha.trial.edge.zookeeper_servers import lay_out_ensemble
 
 pytestmark = [pytest.mark.stress, pytest.mark.alone, pytest.mark.timeout(300)]
 

@@ -8,7 +8,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.broker import checksum
+from understudy.broker.octets import checksum
 
 
 @given(st.binary(max_size=5_000), st.integers(0, 2**32 - 1))

@@ -14,14 +14,14 @@ from tests.unit.core.core_kit import FRAME_MAX, PERSISTENT, Core
 from understudy.broker.amqp.encode import deliver_frames, get_ok_frames, publish_frames, return_frames, with_large_body
 from understudy.broker.amqp.frames import FrameParser
 from understudy.broker.amqp.methods import BASIC_GET, BASIC_PUBLISH
-from understudy.broker.chunks import LARGE_BYTES, Chunks, LargeBuffer, as_chunks, as_large, crc32_combine, flat
-from understudy.broker.core.entry import Entry
 from understudy.broker.core.limits import Limits
+from understudy.broker.core.queues.entry import Entry
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, record
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.log import TRANSIENT_BATCH, journal_form
 from understudy.broker.message import Message
+from understudy.broker.octets.chunks import LARGE_BYTES, Chunks, LargeBuffer, as_chunks, as_large, crc32_combine, flat
 from understudy.replicator import snapshot, wire
 from understudy.replicator.direct.framing import MESSAGE, FrameReader, FramingError, frame_head, large_frame_head
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from understudy.broker.config import Config, load
-from understudy.ha.zookeeper_servers import SHA256, VERSION
+from understudy.ha.trial.edge.zookeeper_servers import SHA256, VERSION
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILES = [ROOT / "Dockerfile", *sorted(ROOT.glob("docker/*/Dockerfile"))]

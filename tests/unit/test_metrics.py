@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from understudy.broker.metrics import Family, Histogram, Sample, labelled, one
-from understudy.broker.pages import BadQueryError, Steps
-from understudy.broker.server.metrics_page import PART, MetricsPage
-from understudy.broker.server.slices import Slices
+from understudy.broker.plugin_api.metrics import Family, Histogram, Sample, labelled, one
+from understudy.broker.plugin_api.pages import BadQueryError, Steps
+from understudy.broker.server.web.metrics_page import PART, MetricsPage
+from understudy.broker.server.web.slices import Slices
 
 
 def page_of(*families: Family, query: dict[str, str] | None = None) -> list[str]:

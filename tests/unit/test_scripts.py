@@ -20,7 +20,7 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "tree"
-        for name in ("scripts/_env", "scripts/_needs", "broker/server/interpreter.py", "pyproject.toml"):
+        for name in ("scripts/_env", "scripts/_needs", "broker/server/process/interpreter.py", "pyproject.toml"):
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, self.root / name)
         self.folders = [folder / "first", folder / "second", folder / "tools"]

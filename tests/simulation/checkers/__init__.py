@@ -47,8 +47,8 @@ from tests.simulation.checkers.served import Served
 from tests.simulation.checkers.statements import Statements
 from tests.simulation.checkers.turns import owes_no_turn
 from understudy.broker.amqp.frames import Event
-from understudy.ha.coordination import GroupState
 from understudy.ha.status import BrokerStatus
+from understudy.ha.store.coordination import GroupState
 
 if TYPE_CHECKING:
     from tests.simulation.ledger import Ledger

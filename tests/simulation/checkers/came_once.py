@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.checkers.reference import Reference
 from tests.simulation.ledger import Ledger, Violation
-from understudy.broker.core.id_window import IdWindow
+from understudy.broker.core.queues.id_window import IdWindow
 from understudy.broker.core.state import BrokerState
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from understudy.broker.core.registry import DEFAULT_EXCHANGES
+from understudy.broker.core.topology.registry import DEFAULT_EXCHANGES
 from understudy.broker.log import record
 from understudy.broker.log.exchange_bind_record import ExchangeBindKey, decode_exchange_bind
 

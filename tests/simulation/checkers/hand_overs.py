@@ -9,8 +9,8 @@ import attrs
 
 from tests.simulation.ledger import Violation
 from tests.simulation.world import MS
-from understudy.ha.coordination import GroupState
 from understudy.ha.status import BrokerStatus
+from understudy.ha.store.coordination import GroupState
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode

@@ -11,12 +11,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tests.simulation.ledger import Violation
-from understudy.broker.core.entry import ACQUIRED
+from understudy.broker.core.queues.entry import ACQUIRED
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode
-    from understudy.broker.core.channel import Channel
-    from understudy.broker.core.delivery_ledger import Delivery
+    from understudy.broker.core.clients.channel import Channel
+    from understudy.broker.core.clients.delivery_ledger import Delivery
 
 
 def check(node: SimNode) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tests.simulation.checkers.chosen_log import ChosenLog
 from tests.simulation.checkers.replicas import Replicas
 from tests.simulation.ledger import Violation
-from understudy.ha.coordination import GroupState
 from understudy.ha.status import BrokerStatus
+from understudy.ha.store.coordination import GroupState
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tests.simulation.checkers.reference import number_of, number_of_return
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, record
 from understudy.broker.log.kept_log import Batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.ledger import Violation
-from understudy.broker.core.entry import READY
+from understudy.broker.core.queues.entry import READY
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode

@@ -8,12 +8,12 @@ from tests.simulation.checkers.lost_transients import fell_into_a_hole
 from tests.simulation.checkers.reference import Reference
 from tests.simulation.ledger import Violation, stamp_of
 from understudy.broker.amqp.properties import decode_properties
-from understudy.broker.core.entry import READY
+from understudy.broker.core.queues.entry import READY
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode
-    from understudy.broker.core.entry import Entry
-    from understudy.broker.core.queue import Queue
+    from understudy.broker.core.queues.entry import Entry
+    from understudy.broker.core.queues.queue import Queue
 
 
 class Order:

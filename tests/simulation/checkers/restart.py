@@ -13,8 +13,8 @@ from tests.simulation.checkers.chosen_log import ChosenLog
 from tests.simulation.checkers.reference import Reference, number_of
 from tests.simulation.checkers.replicas import doubts_of, outcomes_of
 from tests.simulation.ledger import Violation
+from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.node import BrokerNode
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log.journal import JournalOptions
 from understudy.broker.log.journal_recovery import recover

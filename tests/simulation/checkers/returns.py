@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.checkers.reference import Reference
 from tests.simulation.ledger import Ledger, Violation, stamp_of
-from understudy.broker.core.entry import WITHHELD
+from understudy.broker.core.queues.entry import WITHHELD
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.log.return_record import NEVER, Returned
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode
-    from understudy.broker.core.entry import Entry
-    from understudy.broker.core.queue import Queue
+    from understudy.broker.core.queues.entry import Entry
+    from understudy.broker.core.queues.queue import Queue
 
 LATE_MS = 1_000
 """Ten ticks."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.checkers.declared import Declared
 from tests.simulation.ledger import Violation
 from understudy.broker.amqp.properties import encode_properties
-from understudy.broker.core.exchanges import ExchangeBinding
-from understudy.broker.core.registry import Registry
-from understudy.broker.core.routing import route
 from understudy.broker.core.state import BrokerState
+from understudy.broker.core.topology.exchanges import ExchangeBinding
+from understudy.broker.core.topology.registry import Registry
+from understudy.broker.core.topology.routing import route
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode

@@ -19,10 +19,10 @@ from tests.simulation.ledger import Violation
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode
     from understudy.broker.core.broker import Broker
-    from understudy.broker.core.consumer import Consumer
-    from understudy.broker.core.delivery_ledger import Delivery
-    from understudy.broker.core.entry import Entry
-    from understudy.broker.core.queue import Queue
+    from understudy.broker.core.clients.delivery_ledger import Delivery
+    from understudy.broker.core.queues.consumer import Consumer
+    from understudy.broker.core.queues.entry import Entry
+    from understudy.broker.core.queues.queue import Queue
 
 SLACK_MS = 3_000
 """A time-out may come so late: two looks, a sixtieth of the time, and a moment in which the broker does not look."""

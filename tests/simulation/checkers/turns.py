@@ -1,6 +1,6 @@
 """Turns: nothing that may be said waits for something else to happen first.
 
-The invariant of `broker.core.turn.TurnEngine`, between any two events. Without it a broker is slow and not wrong: what it owes
+The invariant of `broker.core.life.turn.TurnEngine`, between any two events. Without it a broker is slow and not wrong: what it owes
 goes out with the next tick of the clock, so no other checker sees it.
 """
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import attrs
 
 from tests.simulation.mutations.mutation import Bug, mutation
-from understudy.broker.core.dtx_manager import BranchState, DtxManager
-from understudy.broker.core.meta import Meta
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.branches.dtx_manager import BranchState, DtxManager
+from understudy.broker.core.commits.transactions import Transactions
+from understudy.broker.core.life.meta import Meta
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
-from understudy.broker.core.transactions import Transactions
 from understudy.broker.transactions.dtx_branch import BranchName, Owner
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 from understudy.replicator.tx_replicating_subscription import TxReplicatingSubscription

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tests.simulation.mutations.mutation import Bug, mutation
-from understudy.ha import ha_broker, lost_records
-from understudy.ha.backup import Backup
-from understudy.ha.coordination import GroupState
-from understudy.ha.fitness import Fitness
-from understudy.ha.primary import Primary
-from understudy.ha.remote_backup import RemoteBackup
+from understudy.ha import ha_broker
+from understudy.ha.following import lost_records
+from understudy.ha.following.backup import Backup
+from understudy.ha.leading.fitness import Fitness
+from understudy.ha.leading.primary import Primary
+from understudy.ha.leading.remote_backup import RemoteBackup
+from understudy.ha.store.coordination import GroupState
 from understudy.replicator import wire
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.fabric import Link

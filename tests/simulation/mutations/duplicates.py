@@ -9,12 +9,12 @@ import attrs
 
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.broker import Broker
-from understudy.broker.core.deduplicating import Deduplicating
-from understudy.broker.core.id_window import IdWindow
-from understudy.broker.core.id_windows import IdWindows
-from understudy.broker.core.meta import Meta
-from understudy.broker.core.publishing import Publishing
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.clients.publishing import Publishing
+from understudy.broker.core.life.meta import Meta
+from understudy.broker.core.moving.deduplicating import Deduplicating
+from understudy.broker.core.queues.id_window import IdWindow
+from understudy.broker.core.queues.id_windows import IdWindows
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log.record import Group
 from understudy.broker.message import Message

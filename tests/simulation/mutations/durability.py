@@ -6,14 +6,14 @@ from typing import Any
 
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.broker import Broker
-from understudy.broker.core.node import BrokerNode
-from understudy.broker.core.publishing import Publishing
-from understudy.broker.core.recovery import Recovery
+from understudy.broker.core.clients.publishing import Publishing
+from understudy.broker.core.life.node import BrokerNode
+from understudy.broker.core.life.recovery import Recovery
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, journal_gate, journal_recovery, record
 from understudy.broker.log.frame import BatchHeader
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
-from understudy.ha.primary import Primary
+from understudy.ha.leading.primary import Primary
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.testing.disk import MemoryFile
 

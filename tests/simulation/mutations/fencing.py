@@ -7,8 +7,8 @@ from typing import Any
 import attrs
 
 from tests.simulation.mutations.mutation import Bug, mutation
-from understudy.ha.coordination import Answer, GroupState
-from understudy.ha.primary import Primary
+from understudy.ha.leading.primary import Primary
+from understudy.ha.store.coordination import Answer, GroupState
 from understudy.replicator import wire
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.fabric import Link

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.simulation.mutations.mutation import Bug, mutation
-from understudy.broker.core.consumer import Consumer
-from understudy.broker.core.transacting import Session, Transacting
+from understudy.broker.core.clients.transacting import Session, Transacting
+from understudy.broker.core.queues.consumer import Consumer
 
 
 @mutation("counts")

@@ -6,10 +6,10 @@ from typing import Any
 
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.broker import Broker
-from understudy.broker.core.queue import Queue
-from understudy.broker.core.replication_level import ReplicationLevel
+from understudy.broker.core.commits.transactions import Transactions
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
-from understudy.broker.core.transactions import Transactions
+from understudy.broker.core.topology.replication_level import ReplicationLevel
 from understudy.broker.message import Message
 from understudy.broker.transactions.tx_buffer import TxBuffer
 

@@ -8,13 +8,13 @@ import attrs
 
 from tests.simulation.mutations.mutation import Bug, mutation
 from tests.simulation.sim_store import SimCoordination
-from understudy.ha.backup import Backup
-from understudy.ha.coordination import Answer, GroupState
-from understudy.ha.in_sync_set import InSyncSet
-from understudy.ha.primary import Primary
-from understudy.ha.remote_backup import RemoteBackup
+from understudy.ha.following.backup import Backup
+from understudy.ha.leading.in_sync_set import InSyncSet
+from understudy.ha.leading.primary import Primary
+from understudy.ha.leading.remote_backup import RemoteBackup
+from understudy.ha.leading.written_anew import WrittenAnew
 from understudy.ha.status import BrokerStatus
-from understudy.ha.written_anew import WrittenAnew
+from understudy.ha.store.coordination import Answer, GroupState
 
 
 @mutation("G4", "G6")

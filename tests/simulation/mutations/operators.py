@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.simulation.mutations.mutation import Bug, mutation
-from understudy.ha.backup import Backup
-from understudy.ha.coordination import Bar, GroupState
-from understudy.ha.remote_backup import RemoteBackup
-from understudy.ha.step_down import Phase, StepDown
+from understudy.ha.following.backup import Backup
+from understudy.ha.leading.remote_backup import RemoteBackup
+from understudy.ha.operators.step_down import Phase, StepDown
+from understudy.ha.store.coordination import Bar, GroupState
 
 
 @mutation("step-down")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.broker import Broker
-from understudy.broker.core.consumer import Consumer
-from understudy.broker.core.entry import ACQUIRED, READY, Entry
-from understudy.broker.core.expiry_clock import ExpiryClock
-from understudy.broker.core.message_expiry import MessageExpiry
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.moving.expiry_clock import ExpiryClock
+from understudy.broker.core.moving.message_expiry import MessageExpiry
+from understudy.broker.core.queues.consumer import Consumer
+from understudy.broker.core.queues.entry import ACQUIRED, READY, Entry
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.message import Message
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.simulation.mutations.mutation import Bug, mutation
+from understudy.broker.core.branches.dtx_manager import Answer, BranchWork, DtxManager
 from understudy.broker.core.broker import Broker
-from understudy.broker.core.channel import Channel
-from understudy.broker.core.dtx_manager import Answer, BranchWork, DtxManager
-from understudy.broker.core.transacting import Session, Transacting
+from understudy.broker.core.clients.channel import Channel
+from understudy.broker.core.clients.transacting import Session, Transacting
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.broker.transactions.xa_status import XaStatus
 from understudy.ha.ha_broker import HaBroker
-from understudy.ha.remote_backup import RemoteBackup
+from understudy.ha.leading.remote_backup import RemoteBackup
 from understudy.replicator import wire
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.fabric import Link

@@ -9,15 +9,15 @@ import attrs
 
 from tests.simulation.checkers.declared import ALWAYS_THERE
 from tests.simulation.mutations.mutation import Bug, mutation
-from understudy.broker.core.entry import Entry
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queues.entry import Entry
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import ALL_EPOCHS, BrokerState
 from understudy.broker.log import record
 from understudy.broker.message import Message
 from understudy.broker.transactions.tx_buffer import TxBuffer
-from understudy.ha.admission import Admission
-from understudy.ha.low_disk import LowDisk
-from understudy.ha.remote_backup import RemoteBackup
+from understudy.ha.following.low_disk import LowDisk
+from understudy.ha.leading.admission import Admission
+from understudy.ha.leading.remote_backup import RemoteBackup
 from understudy.replicator import snapshot, wire
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.catch_up import CatchUp

@@ -6,15 +6,16 @@ from heapq import heappush
 from typing import Any
 
 from tests.simulation.mutations.mutation import Bug, mutation
-from understudy.broker.core import delayed_publish, publishing
 from understudy.broker.core.broker import Broker
-from understudy.broker.core.entry import RETURNING, WITHHELD, Entry
-from understudy.broker.core.queue import Queue
-from understudy.broker.core.queue_returns import QueueReturns
-from understudy.broker.core.registry import VirtualHost
-from understudy.broker.core.return_rule import ReturnRule
-from understudy.broker.core.returning import Returning
+from understudy.broker.core.clients import publishing
+from understudy.broker.core.moving import delayed_publish
+from understudy.broker.core.moving.returning import Returning
+from understudy.broker.core.queues.entry import RETURNING, WITHHELD, Entry
+from understudy.broker.core.queues.queue import Queue
+from understudy.broker.core.queues.queue_returns import QueueReturns
+from understudy.broker.core.queues.return_rule import ReturnRule
 from understudy.broker.core.state import BrokerState
+from understudy.broker.core.topology.registry import VirtualHost
 from understudy.broker.log.record import FROM_COMMIT
 from understudy.broker.log.return_record import Returned, ReturnGroup
 from understudy.broker.message import DelayedMessage, Message

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tests.simulation.mutations.mutation import Bug, mutation
-from understudy.broker.core.channel import Channel
-from understudy.broker.core.entry import DEQUEUING
-from understudy.broker.core.queue import Queue
-from understudy.broker.core.registry import TopologyImage, is_another_exchange
+from understudy.broker.core.clients.channel import Channel
+from understudy.broker.core.queues.entry import DEQUEUING
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
+from understudy.broker.core.topology.registry import TopologyImage, is_another_exchange
 from understudy.broker.log import record
 from understudy.broker.log.log import Log
 from understudy.broker.transactions.tx_buffer import Event, TxBuffer
-from understudy.ha.admission import Admission
-from understudy.ha.backup import Backup
-from understudy.ha.primary import Primary
-from understudy.ha.remote_backup import RemoteBackup
+from understudy.ha.following.backup import Backup
+from understudy.ha.leading.admission import Admission
+from understudy.ha.leading.primary import Primary
+from understudy.ha.leading.remote_backup import RemoteBackup
 from understudy.replicator import wire
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.catch_up import CatchUp

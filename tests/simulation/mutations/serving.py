@@ -6,11 +6,11 @@ from collections import deque
 from heapq import heappush
 
 from tests.simulation.mutations.mutation import Bug, mutation
-from understudy.broker.core.consumer import Consumer
-from understudy.broker.core.consumer_order import ConsumerOrder
-from understudy.broker.core.consumer_timeouts import ConsumerTimeouts
-from understudy.broker.core.entry import Entry
-from understudy.broker.core.priority_queue import PriorityQueue, _Level, asked_priority
+from understudy.broker.core.clients.consumer_timeouts import ConsumerTimeouts
+from understudy.broker.core.queues.consumer import Consumer
+from understudy.broker.core.queues.consumer_order import ConsumerOrder
+from understudy.broker.core.queues.entry import Entry
+from understudy.broker.core.queues.priority_queue import PriorityQueue, _Level, asked_priority
 from understudy.broker.message import Message
 
 

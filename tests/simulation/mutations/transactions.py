@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.simulation.mutations.mutation import Bug, mutation
-from understudy.broker.core.meta import Meta
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.clients.transacting import Session, Transacting
+from understudy.broker.core.life.meta import Meta
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
-from understudy.broker.core.transacting import Session, Transacting
 from understudy.broker.errors import PreconditionFailedError
 from understudy.broker.log.record import Group, decode_tx_dequeue, encode_outcome
 from understudy.broker.message import Message

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.simulation.mutations.mutation import Bug, mutation
-from understudy.broker.core.turn import TurnEngine
-from understudy.ha.primary import Primary
+from understudy.broker.core.life.turn import TurnEngine
+from understudy.ha.leading.primary import Primary
 from understudy.replicator.wire import ACK
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.simulation.mutations.mutation import Bug, mutation
-from understudy.broker.core.transactions import Transactions
+from understudy.broker.core.commits.transactions import Transactions
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
-from understudy.ha.primary import Primary
-from understudy.ha.remote_backup import RemoteBackup
+from understudy.ha.leading.primary import Primary
+from understudy.ha.leading.remote_backup import RemoteBackup
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.transaction_replicator import TransactionReplicator, Vote
 from understudy.replicator.tx_replicating_subscription import TxReplicatingSubscription

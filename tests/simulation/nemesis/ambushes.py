@@ -9,7 +9,7 @@ import attrs
 
 from tests.simulation.world import MS
 from understudy.broker.log import frame, record
-from understudy.ha.coordination import GroupState
+from understudy.ha.store.coordination import GroupState
 from understudy.replicator import wire
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from tests.simulation.nemesis.strike import Strike, Times
 from tests.simulation.world import MS
 from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.broker.transactions.tx_buffer import TxBuffer
-from understudy.ha.coordination import GroupState
+from understudy.ha.store.coordination import GroupState
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.nemesis.store_orders import write_in_store
 from tests.simulation.operator import command
 from tests.simulation.world import MS, START_US, World
-from understudy.ha.coordination import GroupState
+from understudy.ha.store.coordination import GroupState
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimCluster

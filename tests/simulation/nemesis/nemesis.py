@@ -52,7 +52,7 @@ from tests.simulation.nemesis.at_operators import Order
 from tests.simulation.nemesis.havoc import Havoc
 from tests.simulation.nemesis.strike import Lurking, Strike, Struck
 from tests.simulation.world import MS
-from understudy.ha.coordination import GroupState
+from understudy.ha.store.coordination import GroupState
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimCluster

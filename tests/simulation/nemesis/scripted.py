@@ -10,7 +10,7 @@ from tests.simulation.nemesis.havoc import Havoc
 from tests.simulation.nemesis.nemesis import LONGEST_MS
 from tests.simulation.nemesis.strike import Struck
 from tests.simulation.world import MS
-from understudy.ha.coordination import GroupState
+from understudy.ha.store.coordination import GroupState
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimCluster

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from understudy.broker.commands import CommandRefusedError
-from understudy.ha.bars import admission, expulsion_without_primary
-from understudy.ha.coordination import Bar
+from understudy.broker.plugin_api.plugin_commands import CommandRefusedError
+from understudy.ha.operators.bars import admission, expulsion_without_primary
+from understudy.ha.store.coordination import Bar
 
 if TYPE_CHECKING:
     from tests.simulation.nemesis.havoc import Havoc

@@ -9,7 +9,7 @@ from tests.simulation.checkers import came_once
 from tests.simulation.scenario import Hand, Scenario
 from tests.simulation.tampering.tampering import tampering
 from understudy.broker.amqp.properties import encode_properties
-from understudy.broker.core.deduplication import ENABLED, HEADER
+from understudy.broker.core.queues.deduplication import ENABLED, HEADER
 
 complaint = partial(tampering, "checkers/came_once")
 

@@ -14,8 +14,8 @@ from tests.simulation.sim_client import SimClient
 from tests.simulation.sim_node import SimNode
 from tests.simulation.tampering.tampering import tampering
 from tests.simulation.test_branches import X
-from understudy.broker.core.consumer import Consumer
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queues.consumer import Consumer
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.transactions.dtx_branch import Completion
 
 complaint = partial(tampering, "cluster")

@@ -9,7 +9,7 @@ from tests.simulation.operator import command
 from tests.simulation.scenario import NEVER_MS, Scenario, publish_confirmed
 from tests.simulation.tampering.in_sync import store
 from tests.simulation.tampering.tampering import tampering
-from understudy.ha.coordination import Bar
+from understudy.ha.store.coordination import Bar
 
 complaint = partial(tampering, "checkers/hand_overs")
 

@@ -10,8 +10,8 @@ import attrs
 from tests.simulation.scenario import Scenario
 from tests.simulation.sim_node import SimNode
 from tests.simulation.tampering.tampering import tampering
-from understudy.ha.coordination import Damage
 from understudy.ha.status import BrokerStatus
+from understudy.ha.store.coordination import Damage
 
 complaint = partial(tampering, "checkers/in_sync")
 

@@ -10,8 +10,8 @@ from tests.simulation.sim_node import SimNode
 from tests.simulation.tampering.tampering import tampering
 from tests.simulation.test_branches import prepared
 from understudy.broker.amqp.properties import encode_properties
-from understudy.broker.core.entry import Entry
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queues.entry import Entry
+from understudy.broker.core.queues.queue import Queue
 
 complaint = partial(tampering, "checkers/order")
 

@@ -11,7 +11,7 @@ from tests.simulation.scenario import Scenario
 from tests.simulation.tampering.tampering import tampering
 from tests.simulation.test_branches import X
 from understudy.broker.amqp.properties import with_header
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.log import record
 from understudy.broker.log.move_record import encode_move
 from understudy.broker.log.record import Prepare

@@ -12,7 +12,7 @@ from tests.simulation.tampering.reference import choose
 from tests.simulation.tampering.tampering import tampering
 from tests.simulation.workloads import retried
 from understudy.broker.amqp.properties import encode_properties
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.log import record
 from understudy.broker.log.return_record import Returned, encode_return
 from understudy.broker.message import DelayedMessage

@@ -8,8 +8,8 @@ from typing import Any
 from tests.simulation import calls
 from tests.simulation.scenario import Hand, Scenario
 from tests.simulation.tampering.tampering import tampering
-from understudy.broker.core.consumer_timeouts import ConsumerTimeouts
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.clients.consumer_timeouts import ConsumerTimeouts
+from understudy.broker.core.queues.queue import Queue
 
 complaint = partial(tampering, "checkers/served")
 ALONE = {"x-single-active-consumer": True}

@@ -19,7 +19,7 @@ from tests.simulation.workloads.sessions import confirms, sessions
 from tests.simulation.workloads.transactor import NAME_HEADER, Transactor
 from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
-from understudy.broker.core.deduplication import ENABLED, HEADER, SIZE, TTL
+from understudy.broker.core.queues.deduplication import ENABLED, HEADER, SIZE, TTL
 
 BY_QUEUE: Final = "once"
 BY_EXCHANGE: Final = "once-behind"

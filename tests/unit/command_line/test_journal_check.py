@@ -13,7 +13,7 @@ from understudy.broker.command_line import journal_check
 from understudy.broker.command_line.journal_check import SCANS, check_journal, check_text
 from understudy.broker.log.journal import Journal
 from understudy.broker.log.segment import segment_name
-from understudy.broker.server.file_storage import DiskFile, FileStorage
+from understudy.broker.server.files.file_storage import DiskFile, FileStorage
 
 BIG = attrs.evolve(SMALL, segment_bytes=1 << 20)
 

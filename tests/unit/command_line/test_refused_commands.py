@@ -11,7 +11,7 @@ import pytest
 from tests.unit.log.test_journal_kit import batch, fill, new_journal
 from understudy.broker.cli import main
 from understudy.broker.log.journal import JournalOptions
-from understudy.broker.server.file_storage import FileStorage
+from understudy.broker.server.files.file_storage import FileStorage
 
 OPTIONS = JournalOptions(segment_bytes=64 << 10, reserve_bytes=0)
 

@@ -65,9 +65,9 @@ def test_a_plugin_may_use_rich() -> None:
 @pytest.mark.parametrize(
     ("words", "there", "absent"),
     [
-        ("feed", "understudy.observers.feed_command", "understudy.ha.cluster_command"),
-        ("journal", "understudy.observers.journal_commands", "understudy.ha.cluster_command"),
-        ("--help", "understudy.ha.cluster_command", "understudy.none"),
+        ("feed", "understudy.observers.feed.edge.command", "understudy.ha.trial.edge.cluster_command"),
+        ("journal", "understudy.observers.journal.edge.commands", "understudy.ha.trial.edge.cluster_command"),
+        ("--help", "understudy.ha.trial.edge.cluster_command", "understudy.none"),
     ],
 )
 def test_a_command_loads_itself_alone(words: str, there: str, absent: str) -> None:

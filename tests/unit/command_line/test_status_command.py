@@ -17,7 +17,7 @@ from understudy.broker.command_line.status_command import NOT_AS_EXPECTED, Showi
 from understudy.broker.command_line.status_text import status_text
 from understudy.broker.command_line.store_rows import config_of_store, rows_of_store
 from understudy.broker.config import ConfigError
-from understudy.ha.cluster_command import cluster
+from understudy.ha.trial.edge.cluster_command import cluster
 
 
 def known(broker: str, status: str, position: int = 9, **more: Any) -> dict[str, Any]:

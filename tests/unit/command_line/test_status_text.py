@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from understudy.broker.command_line.status_text import status_text
-from understudy.ha.backup_readiness import BackupReadiness
+from understudy.ha.leading.backup_readiness import BackupReadiness
 
 WALL_MS = 1_795_000_000_000
 SINCE = "2026-11-18 11:06:30Z"

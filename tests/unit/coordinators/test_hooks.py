@@ -23,7 +23,7 @@ from understudy.broker.coordinators import (
     Trigger,
     TxView,
 )
-from understudy.broker.core.hosted_order import CoordinatorRefusedError, HostedOrder
+from understudy.broker.core.commits.hosted_order import CoordinatorRefusedError, HostedOrder
 from understudy.broker.transactions.commit_order import HookError
 
 

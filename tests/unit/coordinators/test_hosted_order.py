@@ -25,10 +25,10 @@ from understudy.broker.amqp.methods import (
     encode_method,
 )
 from understudy.broker.coordinators import CoordinatorHost, Order, Refused, Trigger, TxView, UnorderedCoordinator
-from understudy.broker.core.hosted_order import OFFER_MS
+from understudy.broker.core.commits.hosted_order import OFFER_MS
+from understudy.broker.core.life.turn import WITHHELD_US, TurnEngine, TurnPort
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.replication_level import ReplicationLevel
-from understudy.broker.core.turn import WITHHELD_US, TurnEngine, TurnPort
+from understudy.broker.core.topology.replication_level import ReplicationLevel
 from understudy.broker.transactions.outcomes import Outcome
 
 PORT = ("ask", "flush_links", "flush_clients", "begin_group", "turn_over")

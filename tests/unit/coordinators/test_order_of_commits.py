@@ -17,7 +17,7 @@ from understudy.broker.coordinators import (
     TxView,
     UnorderedCoordinator,
 )
-from understudy.broker.core.hosted_order import HostedOrder
+from understudy.broker.core.commits.hosted_order import HostedOrder
 
 COMMITTERS, QUEUES, ROUNDS = 64, 4, 5
 

@@ -24,7 +24,7 @@ from understudy.broker.coordinators import (
     find_coordinator,
     needs_two_phases,
 )
-from understudy.broker.plugin import PluginError
+from understudy.broker.plugin_api.plugin import PluginError
 
 
 class FakeHost:
@@ -150,7 +150,9 @@ class NoCoordinator:
 def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
     point = EntryPoint("x", "unused", "understudy.coordinators")
     monkeypatch.setattr(EntryPoint, "load", lambda self: globals()[name])
-    monkeypatch.setattr("understudy.broker.plugin.entry_points", lambda group: importlib.metadata.EntryPoints([point]))
+    monkeypatch.setattr(
+        "understudy.broker.plugin_api.plugin.entry_points", lambda group: importlib.metadata.EntryPoints([point])
+    )
     with pytest.raises(PluginError, match=said):
         find_coordinator("x")
 

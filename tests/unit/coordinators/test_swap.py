@@ -7,7 +7,7 @@ import pytest
 from tests.unit.coordinators.hosted_kit import Hosted, Telling
 from tests.unit.coordinators.test_hosted_order import X, branch
 from understudy.broker.amqp.methods import DTX_PREPARE, encode_method
-from understudy.broker.core.coordinator_swap import CoordinatorSwapError, check_swap
+from understudy.broker.core.commits.coordinator_swap import CoordinatorSwapError, check_swap
 
 
 def test_a_transaction_with_its_prepare_holds_no_swap_up() -> None:

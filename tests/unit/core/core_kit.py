@@ -19,10 +19,10 @@ from understudy.broker.amqp.methods import (
 )
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.coordinators import CoordinatorChoice
-from understudy.broker.core.connection import Connection
+from understudy.broker.core.clients.connection import Connection
+from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.node import BrokerNode
-from understudy.broker.core.policies import Policies
+from understudy.broker.core.topology.policies import Policies
 from understudy.broker.errors import AmqpError
 from understudy.broker.log.journal_gate import JournalPort
 from understudy.testing.coordinator_kit.kit_client import AnyUser

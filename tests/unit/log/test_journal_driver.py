@@ -18,10 +18,10 @@ import pytest
 from tests.unit.log.test_journal_kit import batch, fill, new_journal, note, open_journal
 from understudy.broker.log.journal import Journal, JournalFailedError, JournalOptions
 from understudy.broker.log.storage import Chunk, SpareJob, SyncJob
-from understudy.broker.server import journal_driver
-from understudy.broker.server.file_storage import FileStorage
-from understudy.broker.server.journal_driver import JournalDriver
-from understudy.broker.server.loop_guard import LOOP_BYTES
+from understudy.broker.server.files.file_storage import FileStorage
+from understudy.broker.server.turn import journal_driver
+from understudy.broker.server.turn.journal_driver import JournalDriver
+from understudy.broker.server.turn.loop_guard import LOOP_BYTES
 from understudy.testing.disk import MemoryFile, MemoryStorage
 
 pytestmark = pytest.mark.asyncio

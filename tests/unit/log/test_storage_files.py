@@ -20,8 +20,8 @@ from tests.unit.open_files import open_files_in
 from understudy.broker.log.journal import JournalOptions
 from understudy.broker.log.journal_recovery import scan
 from understudy.broker.log.storage import LOCK_NAME, RESERVE_NAME, Storage, StorageFullError
-from understudy.broker.server import file_storage
-from understudy.broker.server.file_storage import (
+from understudy.broker.server.files import file_storage
+from understudy.broker.server.files.file_storage import (
     DIRECT_BYTES,
     PAGE_BYTES,
     DirectoryGoneError,
@@ -74,7 +74,7 @@ def test_the_lock_names_directory_and_process(tmp_path: Path) -> None:
 
 def test_the_lock_holds_against_another_process_and_goes_with_it(tmp_path: Path) -> None:
     program = (
-        "import sys; from understudy.broker.server.file_storage import FileStorage;"
+        "import sys; from understudy.broker.server.files.file_storage import FileStorage;"
         f" storage = FileStorage({str(tmp_path)!r}); print('held', flush=True); sys.stdin.read()"
     )
     root = Path(__file__).parents[3]

@@ -7,11 +7,11 @@ import subprocess
 import sys
 import time
 
-from understudy.observers.side_process import LOOK_MS, NICE, SideProcess
+from understudy.observers.edge.side_process import LOOK_MS, NICE, SideProcess
 
 _SAY = """
 import os
-from understudy.observers.side_process import stand_back
+from understudy.observers.edge.side_process import stand_back
 stand_back()
 print(os.nice(0), os.getsid(0), os.getpgid(0) == os.getpid(), flush=True)
 """

@@ -18,11 +18,11 @@ from understudy.broker.amqp.methods import (
     encode_method,
 )
 from understudy.broker.amqp.properties import encode_properties
-from understudy.broker.core.alone import PersistingObserver
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.life.alone import PersistingObserver
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.log.record import Group
 from understudy.broker.message import Message
-from understudy.broker.plugin import TransactionObserver, TransactionObserverFactory
+from understudy.broker.plugin_api.plugin import TransactionObserver, TransactionObserverFactory
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 from understudy.observers.transaction_observer import HaTransactionObserver, HaTransactionObserverFactory
 from understudy.replicator.tx_queue import TxQueueState

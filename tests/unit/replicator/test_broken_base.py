@@ -7,11 +7,11 @@ import struct
 import attrs
 import pytest
 
-from tests.unit.core.test_recovery import KeptJournal
+from tests.unit.core.life.test_recovery import KeptJournal
+from understudy.broker.core.life.meta import Meta
+from understudy.broker.core.life.node import BrokerNode
+from understudy.broker.core.life.recovery import Recovery
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.meta import Meta
-from understudy.broker.core.node import BrokerNode
-from understudy.broker.core.recovery import Recovery
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame, record
 from understudy.broker.log.journal_gate import JournalGate

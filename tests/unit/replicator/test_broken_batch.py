@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.core.test_recovery import KeptJournal
+from tests.unit.core.life.test_recovery import KeptJournal
 from tests.unit.replicator.test_broken_base import REFUSALS
+from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.node import BrokerNode
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, record
 from understudy.broker.log.journal_gate import JournalGate

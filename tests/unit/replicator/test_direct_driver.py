@@ -20,8 +20,8 @@ import pytest
 import structlog
 import uvloop
 
-from understudy.broker.server.stranger_log import LINES
-from understudy.ha.java_servers import free_ports
+from understudy.broker.server.sockets.stranger_log import LINES
+from understudy.ha.trial.edge.java_servers import free_ports
 from understudy.replicator.direct import driver
 from understudy.replicator.direct.driver import DirectFabric, LinkSettings, monotonic_ms
 from understudy.replicator.direct.framing import frame_head

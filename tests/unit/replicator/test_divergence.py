@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from understudy.broker.core.meta import Meta
+from understudy.broker.core.life.meta import Meta
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, record
 from understudy.broker.log.journal_gate import JournalGate

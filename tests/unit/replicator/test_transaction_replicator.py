@@ -8,7 +8,7 @@ from time import process_time
 
 import pytest
 
-from understudy.broker.core.queue import Queue
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
 from understudy.broker.log.record import Prepare

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from understudy.client.stress.link_proxy import CLOG, DELAY, DROP, Impairments, Proxy, Route
-from understudy.ha.java_servers import free_ports
+from understudy.ha.trial.edge.java_servers import free_ports
 
 pytestmark = pytest.mark.asyncio
 

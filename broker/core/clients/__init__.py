@@ -1,0 +1,1 @@
+"""One client: its connection and channels, and the methods that it may call."""

@@ -1,0 +1,1 @@
+"""The life of one core: put together, recovered, its turns, its end."""

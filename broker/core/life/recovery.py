@@ -1,0 +1,230 @@
+"""Recovery: builds a broker's state from the frames of its journal.
+
+A batch says how far the log was stable when it was closed; up to there it is applied again, the rest waits, as it did.
+
+The first frame may be a checkpoint (older segments were dropped): it gives everything that is not a message, as it was applied
+then, and messages that still live follow it. Between what it had applied and the first batch there may be a gap: records that
+were dropped since, of which no message lives, and whose topology and outcomes a later checkpoint states. Until that one comes,
+a record may speak of a queue that was declared in the gap: a place is held for it, so that its messages are there when its
+name is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+from understudy.broker.core.life.meta import Meta
+from understudy.broker.core.queues.queue import Queue
+from understudy.broker.core.state import BrokerState
+from understudy.broker.errors import UnderstudyError
+from understudy.broker.log import frame, journal_gate, record
+from understudy.broker.log.frame import BatchHeader
+from understudy.broker.log.move_record import decode_move
+from understudy.broker.log.record import Target
+from understudy.broker.transactions.outcomes import Outcomes
+
+_U32: Final = Struct(">I")
+_UNDOING: Final = (record.OUTCOMES_TRIMMED, record.COMMIT, record.DTX_FORGET)
+"""Kinds that end what a gap may have begun."""
+
+
+class NewerJournalError(UnderstudyError):
+    """The log of this journal holds records that this program does not know."""
+
+    def __init__(self, offset: int, unknown: record.RecordError) -> None:
+        super().__init__(
+            f"the journal's batch of offset {offset} cannot be read: {unknown}. Nothing was changed; run the newer program"
+        )
+
+
+class Recovery:
+    """Shown every frame of the journal, in order (the visitor of ``journal_recovery.recover``)."""
+
+    def __init__(
+        self,
+        state: BrokerState,
+        replay_note: Callable[[int, bytes], None] | None,
+        replay_extras: Callable[[bytes, int], None] | None,
+    ) -> None:
+        self._state = state
+        self._replay_note = replay_note
+        self._replay_extras = replay_extras
+        self._gaps: list[tuple[int, int]] = []
+        self._behind_gap: list[tuple[int, bytes]] = []
+        self._begun = False
+
+    def on_batch(self, header: BatchHeader, data: bytes) -> None:
+        log = self._state.log
+        self._begun = True
+        if header.first_offset > log.end + 1:
+            self._begin_gap(header.first_offset - 1)
+        if self._gap_end:
+            self._note_behind_gap(header.first_offset, data)
+        try:
+            self._state.receive_batch(data)
+        except (record.UnknownKindError, record.UnknownExchangeTypeError) as error:
+            raise NewerJournalError(header.first_offset, error) from error
+        log.apply_up_to(header.stable)
+        kept = log.kept
+        if kept.bytes > kept.limit_bytes:
+            kept.trim(log.applied)
+
+    def on_note(self, kind: int, payload: bytes) -> None:
+        if kind == frame.KIND_CUT:
+            offset, mark = frame.decode_cut(payload)
+            stable = journal_gate.JournalGate.restarted_at(mark)
+            self._behind_gap = [each for each in self._behind_gap if each[0] <= offset]
+            if stable is None:
+                self._state.cut(offset)
+                self._cut_gaps(offset)
+            else:  # a base follows, which says all that the gap may have done
+                self._restart(stable)
+                if self._replay_note is not None:
+                    self._replay_note(kind, payload)
+        elif kind == journal_gate.CHECKPOINT:
+            self._checkpoint(payload)
+        elif self._replay_note is not None:
+            self._replay_note(kind, payload)
+        else:
+            raise journal_gate.UnknownNoteError(
+                f"the journal holds notes of kind {kind}: switch on the plugin that wrote them (ha)"
+            )
+        self._begun = True
+
+    @property
+    def _gap_end(self) -> int:
+        """Where the last gap ends that is not filled; 0 if there is none."""
+        return self._gaps[-1][1] if self._gaps else 0
+
+    def _begin_gap(self, end: int) -> None:
+        log = self._state.log
+        begin = log.end
+        self._gaps.append((begin, end))
+        log.skip_to(end)
+        log.pending.append((begin + 1, self._pass_gap, None))
+        self._state.deduplicates = True  # the gap may have declared what drops duplicates
+
+    def _pass_gap(self, _: None) -> None:
+        """What is before the gap is applied. Of its outcomes the gap may have forgotten some: who fills it says which."""
+        self._state.outcomes = Outcomes()
+        self._state.completions = {}
+        self._state.id_windows.begin_gap()
+
+    def _cut_gaps(self, offset: int) -> None:
+        """The log was cut at ``offset``: what stood behind that in a gap is missing to nobody any more.
+
+        A checkpoint at or behind what is left fills it, and there may be no other: more was droppable by none.
+        """
+        gaps = self._gaps
+        while gaps and gaps[-1][0] >= offset:
+            gaps.pop()
+        if gaps and gaps[-1][1] > offset:
+            gaps[-1] = (gaps[-1][0], offset)
+
+    def _restart(self, stable: int) -> None:
+        """The log begins anew.
+
+        If the power failed before the base was on the disk, it does so for the journal alone, which takes all that stands before
+        for dead: nothing may be dropped for the offset at which it stands.
+        """
+        log = self._state.log
+        log.apply_up_to(stable)
+        log.start = log.end
+        self._gaps.clear()
+
+    def _checkpoint(self, payload: bytes) -> None:
+        (extras_size,) = _U32.unpack_from(payload, 0)
+        if extras_size and self._replay_extras is None:
+            # Its notes, which would be refused, may have gone with their segments.
+            raise journal_gate.UnknownNoteError(
+                "the journal holds a plugin's part of a checkpoint: switch on the plugin that wrote it (ha)"
+            )
+        meta, _ = Meta.decode(payload, 4 + extras_size)
+        state = self._state
+        state.id_windows.checkpoint = meta.offset
+        if not self._begun:
+            state.log.restart_at(meta.offset, list(meta.starts))
+            meta.install(state)
+        else:
+            state.log.apply_up_to(meta.offset)
+            if 0 < self._gap_end <= meta.offset:
+                self._fill_gap(meta)
+            else:  # a transaction may have begun in a segment that was dropped, and brought ids with a PREPARE that was not
+                state.id_windows.merge(state.queues, meta.message_ids)
+        if extras_size and self._replay_extras is not None:
+            self._replay_extras(payload, 4)
+
+    def _note_behind_gap(self, offset: int, data: bytes) -> None:
+        """Hold places for queues that this batch puts messages into and nobody has declared; keep its topology records."""
+        for kind, at, end in record.records_of(data, frame.BATCH_HEADER_BYTES):
+            if kind == record.HOLE:
+                offset += int.from_bytes(data[at : at + 4], "big")
+                continue
+            plain = kind & ~record.TRANSIENT
+            if plain == record.ENQUEUE:
+                self._hold_places(record.decode_enqueue(data, at, end)[0])
+            elif plain in (record.TX_ENQUEUE, record.TX_ENQUEUE_TIMED):
+                self._hold_places(record.decode_tx_enqueue(data, at, end)[1])
+            elif plain == record.MOVE:
+                self._hold_places(decode_move(data, at, end).targets)
+            elif plain == record.TX_ENQUEUE_PARTED:
+                self._hold_places(record.decode_tx_enqueue_parted(data, at, end).targets)
+            elif plain in record.TOPOLOGY or plain in _UNDOING:
+                self._behind_gap.append((offset, bytes((plain,)) + data[at - 4 : end]))
+            offset += 1
+
+    def _hold_places(self, targets: list[Target]) -> None:
+        queues = self._state.queues
+        for queue_id, _, _ in targets:
+            if queue_id not in queues:
+                queues[queue_id] = Queue(
+                    queue_id, "", "", durable=True, auto_delete=False, arguments={}, live=self._state.live
+                )
+
+    def _fill_gap(self, meta: Meta) -> None:
+        """``meta`` states what the gap did, as it was applied then.
+
+        More may be applied here: batches before the checkpoint state how far the log was stable, and a backup applies that after it
+        has given them to its journal.
+        """
+        state = self._state
+        since = [raw for offset, raw in self._behind_gap if meta.offset < offset <= state.log.applied]
+        known, owed, completions = state.outcomes, state.owed, state.completions
+        windows = state.id_windows
+        time = windows.time_ms, windows.time_at
+        meta.install(state, [raw for raw in since if raw[0] in record.TOPOLOGY])
+        windows.end_gap(state.queues, meta.offset, time)
+        # What was owed before the gap, and is not by ``meta``, was paid in it.
+        state.owed.update({tx_id: csn for tx_id, csn in owed.items() if known.decided_at(tx_id) > meta.offset})
+        state.completions.update({name: each for name, each in completions.items() if each.offset > meta.offset})
+        for raw in since:
+            if raw[0] == record.OUTCOMES_TRIMMED:
+                state.outcomes.trim(*record.decode_outcomes_trimmed(raw, 5))
+            elif raw[0] == record.COMMIT:
+                state.owed.pop(record.decode_commit(raw, 5)[0], None)
+            elif raw[0] == record.DTX_FORGET and record.decode_dtx_forget(raw, 5) not in completions:
+                state.completions.pop(record.decode_dtx_forget(raw, 5), None)
+        state.outcomes.add(known)  # after the trims, since a name that they have made free may be in use again
+        self._gaps.clear()
+        self._behind_gap.clear()
+
+    def finish(self) -> None:
+        """Everything shown is durable."""
+        log = self._state.log
+        log.epochs.cut(log.end)  # a checkpoint may speak of one whose first batch was lost behind it
+        log.durable = log.end
+        self._state.forget_transients()
+        self._state.end_recovery()
+
+
+def encode_checkpoint(state: BrokerState, extras: bytes) -> bytes:
+    """The CHECKPOINT note's payload: what a plugin keeps, then the meta."""
+    return b"".join(checkpoint_parts(state, extras))
+
+
+def checkpoint_parts(state: BrokerState, extras: bytes) -> list[bytes | bytearray]:
+    """The same in pieces, to be joined at once."""
+    state.id_windows.checkpoint = state.log.applied
+    return [_U32.pack(len(extras)), extras, *Meta.of(state, whole_log=True).parts()]

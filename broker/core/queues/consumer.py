@@ -1,0 +1,94 @@
+"""A consumer: one subscription of one channel to one queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from understudy.broker.amqp.shortstr import encode_shortstr
+from understudy.broker.core.queues.entry import Entry
+
+if TYPE_CHECKING:
+    from understudy.broker.core.clients.consuming import Consuming
+    from understudy.broker.core.queues.queue import Queue
+
+
+class Consumer:
+    """One subscription.
+
+    Attributes:
+        limit: its own prefetch count, 0 for none.
+        unacked: how many messages it holds against that.
+        number: counts subscriptions.
+        priority: the highest is served first (`consumer_order`).
+        timeout_ms: how long it may hold a message.
+        timed_out: it was cancelled because it held one for longer.
+    """
+
+    __slots__ = (
+        "consuming",
+        "exclusive",
+        "limit",
+        "no_ack",
+        "number",
+        "priority",
+        "queue",
+        "tag",
+        "tag_octets",
+        "timed_out",
+        "timeout_ms",
+        "unacked",
+    )
+
+    def __init__(
+        self,
+        consuming: Consuming,
+        tag: str,
+        queue: Queue,
+        *,
+        no_ack: bool,
+        exclusive: bool,
+        limit: int,
+        priority: int,
+        timeout_ms: int,
+    ) -> None:
+        self.consuming = consuming
+        self.tag = tag
+        self.tag_octets = encode_shortstr(tag)
+        self.queue = queue
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.limit = limit
+        self.unacked = 0
+        self.number = 0
+        self.priority = priority
+        self.timeout_ms = timeout_ms
+        self.timed_out = False
+
+    def can_take(self) -> bool:
+        """Whether one more message may be sent to it now."""
+        return (self.no_ack or not self.limit or self.unacked < self.limit) and self.consuming.can_deliver(self.no_ack)
+
+    def wants_shared_place(self) -> bool:
+        """Whether it would take a place of its channel's shared prefetch count now: its own has room, and there is a message."""
+        if self.no_ack or (self.limit and self.unacked >= self.limit):
+            return False
+        queue = self.queue
+        if queue.waits_for_order or queue.peek() is None:
+            return False
+        return queue.order is None or queue.order.may_take(self)
+
+    @property
+    def description(self) -> str:
+        """Its tag, client and channel, for people."""
+        return f"{self.tag} ({self.consuming.place})"
+
+    def deliver(self, entry: Entry) -> None:
+        self.consuming.deliver(self, entry)
+
+    def cancelled_by_broker(self) -> None:
+        """Its queue is being deleted."""
+        self.consuming.cancelled_by_broker(self)
+
+    def tell_cancelled(self) -> None:
+        """Its queue is deleted for good."""
+        self.consuming.tell_cancelled(self)

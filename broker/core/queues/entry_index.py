@@ -1,0 +1,109 @@
+"""EntryIndex: the entries of one queue by id, in pages, so that a long queue has no step that takes long.
+
+A dict that grows is copied as a whole: one of 699,051 entries holds the event loop for 22 ms, and does so on every broker of
+the group at the same place of the log. A *page* is a dict of the entries whose ids have all but the last ``PAGE_BITS`` bits
+in common: at most 4,096, of which a copy takes 0.1 ms. Ids of one queue follow one another, so that pages are full.
+
+Refused: one list and a base id (ids have gaps, of epochs and of a catch-up); dicts that are closed when they are full, whatever
+ids they hold (a look-up would have to ask each of them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Final
+
+from understudy.broker.core.queues.entry import Entry
+
+PAGE_BITS: Final = 12
+
+
+class EntryIndex:
+    """Entries by id; iterates over ids, in the order in which they came, or after :meth:`sort` in their own.
+
+    ``Queue.enqueue`` and ``Queue.remove``, which every message passes, work on the pages themselves: a method of this class would
+    cost them a call.
+
+    Attributes:
+        pages: by their common bits. None is empty but the newest.
+        newest: the page with the highest common bits, to which nearly every new entry goes.
+        newest_number: its common bits, -1 before there is one.
+        newest_end: the first id behind it.
+        count: of all entries.
+
+    Invariant: ``count == sum(map(len, pages.values()))``.
+    """
+
+    __slots__ = ("count", "newest", "newest_end", "newest_number", "pages")
+
+    def __init__(self) -> None:
+        self.pages: dict[int, dict[int, Entry]] = {}
+        self.newest: dict[int, Entry] = {}
+        self.newest_number = -1
+        self.newest_end = 0
+        self.count = 0
+
+    def page_for(self, entry_id: int) -> dict[int, Entry]:
+        """The page to which the entry of this new id is added at once; where it is not the newest, or begins one."""
+        number = entry_id >> PAGE_BITS
+        page = self.pages.get(number)
+        if page is None:
+            page = self.pages[number] = {}
+        if number > self.newest_number:
+            if not self.newest:
+                self.pages.pop(self.newest_number, None)
+            self.newest = page
+            self.newest_number = number
+            self.newest_end = number + 1 << PAGE_BITS
+        return page
+
+    def emptied(self, number: int) -> None:
+        """The page of that number has lost its last entry. The newest stays: the next entry goes there."""
+        if number != self.newest_number:
+            del self.pages[number]
+
+    def get(self, entry_id: int) -> Entry | None:
+        page = self.pages.get(entry_id >> PAGE_BITS)
+        return page.get(entry_id) if page is not None else None
+
+    def __getitem__(self, entry_id: int) -> Entry:
+        return self.pages[entry_id >> PAGE_BITS][entry_id]
+
+    def __contains__(self, entry_id: int) -> bool:
+        return self.get(entry_id) is not None
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(self.pages.values())
+
+    def values(self) -> Iterator[Entry]:
+        return chain.from_iterable(page.values() for page in self.pages.values())
+
+    def items(self) -> Iterator[tuple[int, Entry]]:
+        return chain.from_iterable(page.items() for page in self.pages.values())
+
+    def pop_last(self) -> Entry:
+        """Take out one of the entries that came last. There must be one."""
+        number, page = next(reversed(self.pages.items()))
+        if not page:  # the newest: it was begun, but another has come later to an older place
+            number, page = next(item for item in reversed(self.pages.items()) if item[1])
+        entry = page.popitem()[1]
+        self.count -= 1
+        if not page:
+            self.emptied(number)
+        return entry
+
+    def clear(self) -> None:
+        self.pages.clear()
+        self.newest = {}
+        self.newest_number = -1
+        self.newest_end = 0
+        self.count = 0
+
+    def sort(self) -> None:
+        """Put all into the order of ids."""
+        self.pages = {number: dict(sorted(page.items())) for number, page in sorted(self.pages.items())}
+        self.newest = self.pages.get(self.newest_number, self.newest)

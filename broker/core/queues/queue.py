@@ -1,0 +1,621 @@
+"""A queue: its messages in replication-id order, what is handed out, who consumes.
+
+Queue order *is* id order. Ids ascend as records are applied, so the ordinary way in is an append; a message that comes
+back (requeue, recover, a dead consumer) is put in by its id through a small heap, and a catch-up, which fills gaps, marks
+the queue unsorted until it ends. On a backup only ``entries`` is kept; ``ready`` is built when the broker becomes primary
+(:meth:`activate`).
+
+What the queue says about itself (``depth``) speaks of applied messages only: nothing of an undecided transaction is in
+``entries``; ``uncommitted`` counts that apart (P-06).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from understudy.broker.core.moving.dead_letters import DeadLetterRule
+from understudy.broker.core.queues.consumer_order import ConsumerOrder
+from understudy.broker.core.queues.deduplication import DeduplicationRule
+from understudy.broker.core.queues.entry import ACQUIRED, DEQUEUING, GONE, HELD, READY, RETURNING, WITHHELD, Entry
+from understudy.broker.core.queues.entry_index import PAGE_BITS, EntryIndex
+from understudy.broker.core.queues.id_window import IdWindow
+from understudy.broker.core.queues.queue_limits import QueueLimits
+from understudy.broker.core.queues.queue_returns import QueueReturns
+from understudy.broker.core.queues.return_rule import ReturnRule
+from understudy.broker.core.topology.replication_level import ReplicationLevel
+from understudy.broker.log.live_offsets import LiveOffsets
+from understudy.broker.log.return_record import Returned
+from understudy.broker.message import DelayedMessage, Message
+
+if TYPE_CHECKING:
+    from understudy.broker.core.queues.consumer import Consumer
+
+SINGLE_ACTIVE_CONSUMER: Final = "x-single-active-consumer"
+CONSUMER_TIMEOUT: Final = "x-consumer-timeout"
+DELAYED_PUBLISH: Final = "x-delayed-publish"
+"""The argument of a queue in which a publish may be delayed (``core/moving/delayed_publish.py``)."""
+
+_new = object.__new__
+
+
+@attrs.frozen(kw_only=True)
+class QueueStatistics:
+    """A view for status, metrics and tests. ``ready`` + ``acquired`` = messages that are visible to clients.
+
+    ``withheld``: messages whose delay is not over yet; nobody gets them.
+    ``active_consumer``: of a queue with a single active consumer; "" if none is, None of other queues.
+    """
+
+    vhost: str
+    name: str
+    ready: int
+    acquired: int
+    withheld: int
+    uncommitted: int
+    consumers: int
+    enqueued: int
+    dequeued: int
+    durable: bool
+    replicate: str
+    policy: str | None
+    active_consumer: str | None
+
+
+def first_ready(ready: deque[Entry], returned: list[tuple[int, Entry]]) -> Entry | None:
+    """The READY message with the lowest id, None if there is none. Places of others before it are dropped.
+
+    Args:
+        ready: in the order of ids.
+        returned: a heap, by id, of messages that came back.
+    """
+    while returned and returned[0][1].state != READY:
+        heappop(returned)
+    while ready and ready[0].state != READY:
+        ready.popleft()
+    if returned and (not ready or returned[0][0] < ready[0].id):
+        return returned[0][1]
+    return ready[0] if ready else None
+
+
+class Queue:
+    """One queue.
+
+    ``level`` says what of it is in the log, where ``id`` names it: all of it, its definition alone, or nothing (exclusive queues
+    among others). What is not lives in this process only. ``logged`` is ``level.messages_in_log``. ``brought_at`` is where
+    the log brings it something last, a plain message or a commit, as this primary has written it. ``cleared`` counts the messages
+    that :meth:`clear` has dropped. ``adopted``: an earlier primary, or process, declared it. ``had_consumer``: the log says so;
+    kept of auto-delete queues only. ``order`` is that of consumers, None if they are served in turn. ``consumer_timeout_ms``: None
+    means that of the broker. ``dead_letters`` says where messages go that die here, None for nowhere; ``limits`` how many
+    there may be, None for any number. ``return_rule`` says what becomes of messages that come back, None if nothing is counted;
+    ``returns`` what is known of them, None if nothing is; ``takes_delays``: the header ``x-delay`` of a message counts here.
+    ``policy`` names the policy that has changed what ``arguments`` say, None for none. ``window`` has the ids of messages that
+    came, None if the queue drops no duplicates.
+    """
+
+    __slots__ = (
+        "acquired",
+        "active",
+        "adopted",
+        "arguments",
+        "auto_delete",
+        "brought_at",
+        "cleared",
+        "consumer_timeout_ms",
+        "consumers",
+        "dead_letters",
+        "deleted",
+        "dequeued",
+        "durable",
+        "entries",
+        "exclusive_consumer",
+        "expires_ms",
+        "had_consumer",
+        "id",
+        "last_id",
+        "level",
+        "limits",
+        "live",
+        "logged",
+        "name",
+        "newest_id",
+        "order",
+        "overfull",
+        "owner",
+        "policy",
+        "ready",
+        "redelivered_below",
+        "return_rule",
+        "returned",
+        "returning",
+        "returns",
+        "scheduled",
+        "takes_delays",
+        "ttl_ms",
+        "uncommitted",
+        "unsorted",
+        "used_ms",
+        "vhost",
+        "window",
+        "withholds",
+    )
+
+    def __init__(
+        self,
+        queue_id: int,
+        vhost: str,
+        name: str,
+        *,
+        durable: bool,
+        auto_delete: bool,
+        arguments: dict[str, Any],
+        live: LiveOffsets,
+        level: ReplicationLevel = ReplicationLevel.ALL,
+        owner: Any = None,
+        overfull: Callable[[Queue], None] | None = None,
+        withholds: Callable[[Queue], None] | None = None,
+    ) -> None:
+        """Make an empty, unused queue.
+
+        ``live`` counts what has to stay in the journal for the messages; it is one of its own for a queue that has none there.
+        ``overfull`` is told when more is in the queue than may be, ``withholds`` when a message is withheld.
+        """
+        self.id = queue_id
+        self.vhost = vhost
+        self.name = name
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.arguments = arguments
+        self.owner = owner
+        self.level = level
+        self.logged = level.messages_in_log
+        self.overfull = overfull
+        self.policy: str | None = None
+        self.returns: QueueReturns | None = None
+        self.takes_delays = arguments.get(DELAYED_PUBLISH) is True
+        self.withholds = withholds
+        rule = DeduplicationRule.of(arguments)
+        self.window = None if rule is None else IdWindow(rule)
+        self.configure(arguments)
+        self.entries = EntryIndex()
+        self.ready: deque[Entry] = deque()
+        self.returned: list[tuple[int, Entry]] = []
+        self.acquired = self.returning = 0
+        self.uncommitted = 0
+        self.dequeued = 0
+        self.cleared = 0
+        self.last_id = 0
+        self.newest_id = 0
+        self.redelivered_below = 0
+        self.unsorted = False
+        self.active = not level.declared_in_log
+        self.scheduled = False
+        self.deleted = False
+        self.consumers: deque[Consumer] = deque()
+        self.order = ConsumerOrder((), single=True) if arguments.get(SINGLE_ACTIVE_CONSUMER) else None
+        self.exclusive_consumer = False
+        self.had_consumer = False
+        self.used_ms = 0
+        self.adopted = False
+        self.brought_at = 0
+        self.live = live
+
+    def configure(self, arguments: dict[str, Any]) -> None:
+        """Set what is in force here: ``arguments`` are the queue's own, as a policy has changed them. No message has come yet."""
+        self.ttl_ms: int | None = arguments.get("x-message-ttl")
+        self.expires_ms: int | None = arguments.get("x-expires")
+        self.consumer_timeout_ms: int | None = arguments.get(CONSUMER_TIMEOUT)
+        self.dead_letters = DeadLetterRule.of(arguments)
+        self.limits = None if self.overfull is None else QueueLimits.of(arguments, self.overfull)
+        self.return_rule = ReturnRule.of(arguments)
+
+    # -- applying -------------------------------------------------------------------------------------------------
+
+    def enqueue(self, entry_id: int, message: Message, deadline_ms: int) -> None:
+        """Add an applied message. An id that is already here is left as it is (a catch-up may bring it twice)."""
+        entries = self.entries
+        late = entry_id <= self.last_id  # a refill brought a younger transient message before the log brought this one
+        if late:
+            if entry_id in entries:
+                return
+            self.unsorted = True
+            page = entries.page_for(entry_id)
+        else:
+            self.last_id = entry_id
+            page = entries.newest if entry_id < entries.newest_end else entries.page_for(entry_id)
+        # Entry(...), of which the call of the class is two thirds: 0.2 us of each message on each broker.
+        entry = page[entry_id] = _new(Entry)
+        entry.id = entry_id
+        entry.message = message
+        entry.deadline_ms = deadline_ms
+        entry.redelivered = False
+        entry.state = READY
+        entries.count += 1
+        self.live.add(message.offset)
+        if message.__class__ is DelayedMessage and self._comes_late(entry):
+            return
+        if self.active:
+            if late:
+                heappush(self.returned, (entry_id, entry))
+            else:
+                self.ready.append(entry)
+            if self.limits is not None:
+                self.limits.entered(self, entry)
+
+    def remove(self, entry_id: int) -> bool:
+        """Take an applied message away for good; False if it is not here."""
+        entries = self.entries
+        number = entry_id >> PAGE_BITS
+        page = entries.pages.get(number)
+        entry = page.pop(entry_id, None) if page is not None else None
+        if entry is None:
+            return False
+        entries.count -= 1
+        if not page:
+            entries.emptied(number)
+        if self.returns is not None:
+            self._forget_return(entry)
+        if entry.state in HELD:
+            self.acquired -= 1
+            if entry.state == RETURNING:
+                self.returning -= 1
+        elif self.limits is not None:
+            self.limits.left(entry)
+        entry.state = GONE
+        self.dequeued += 1
+        self.live.release(entry.message.offset)
+        return True
+
+    def take_over(self, place: Queue) -> None:
+        """What a recovery has put into ``place`` comes here."""
+        self.entries, place.entries = place.entries, self.entries
+        self.last_id = place.last_id
+        self.unsorted = place.unsorted
+        self.dequeued, self.cleared = place.dequeued, place.cleared
+        self.uncommitted = place.uncommitted
+        self.returns = place.returns
+        if self.takes_delays:
+            for entry in self.entries.values():
+                if isinstance(entry.message, DelayedMessage):
+                    self._comes_late(entry)  # the place did not know that its queue delays messages
+
+    def continue_from(self, ended: Queue) -> None:
+        """Take what ``ended`` holds, of another core; its consumers have nothing of it here. This queue is new."""
+        ended.sort()
+        for entry in ended.entries.values():
+            self.enqueue(entry.id, entry.message, entry.deadline_ms)
+        self.last_id = ended.last_id
+        self.dequeued, self.cleared = ended.dequeued, ended.cleared
+        if ended.returns is not None:
+            for entry_id, returned in ended.returns.known.items():
+                self.know(entry_id, returned)
+
+    def clear(self) -> None:
+        """Drop everything: the queue is deleted, or a catch-up begins anew."""
+        for entry in self.entries.values():
+            entry.state = GONE
+            self.live.release(entry.message.offset)
+        self.cleared += len(self.entries)
+        self.entries.clear()
+        self.ready.clear()
+        self.returned.clear()
+        self.acquired = self.returning = 0
+        if self.returns is not None:
+            self._tell_withheld()  # nothing is any more
+            self.returns.clear()
+        if self.limits is not None:
+            self.limits.begin(self)
+
+    def sort(self) -> None:
+        """Restore id order after a catch-up filled gaps."""
+        if self.unsorted:
+            self.entries.sort()
+            self.unsorted = False
+
+    def activate(self, redelivered_below: int, first_new_id: int) -> None:
+        """This broker became the primary: everything that stood before may have been delivered by an earlier one.
+
+        Args:
+            redelivered_below: entries with a lower id are delivered with redelivered=1 (G9).
+            first_new_id: ids handed out from now on are above this.
+        """
+        self.sort()
+        self.active = True
+        self.redelivered_below = redelivered_below
+        self.newest_id = max(self.last_id, first_new_id)
+        self.ready = deque(self.entries.values())
+        self.returned.clear()
+        self.acquired = self.returning = 0
+        for entry in self.ready:
+            entry.state = READY
+        if self.returns is not None and self.returns.known:
+            self.returns.activate(self)
+            self.ready = deque(entry for entry in self.ready if entry.state == READY)
+            self._tell_withheld()
+        if self.limits is not None:
+            self.limits.begin(self)
+
+    # -- consumers ------------------------------------------------------------------------------------------------
+
+    def subscribe(self, consumer: Consumer) -> None:
+        """``consumer`` is served from now on."""
+        self.consumers.append(consumer)
+        if self.order is not None:
+            self.order.add(consumer)
+        elif consumer.priority:
+            self.order = ConsumerOrder(self.consumers, single=False)
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        """``consumer`` gets nothing more."""
+        self.consumers.remove(consumer)
+        if self.order is not None:
+            self.order.remove(consumer)
+            if not self.consumers and not self.order.single:
+                self.order = None
+
+    def has_taker(self) -> bool:
+        """True if a consumer may be sent a message now."""
+        lines = (self.consumers,) if self.order is None else self.order.lines()
+        return any(consumer.can_take() for line in lines for consumer in line)
+
+    # -- handing out ----------------------------------------------------------------------------------------------
+
+    @property
+    def enqueued(self) -> int:
+        """Messages that have come."""
+        return len(self.entries) + self.dequeued + self.cleared
+
+    @property
+    def depth(self) -> int:
+        """Messages that may be handed out now."""
+        return len(self.entries) - self.acquired - self.withheld
+
+    @property
+    def withheld(self) -> int:
+        """Messages that are not due yet."""
+        return self.returns.withheld if self.returns is not None else 0
+
+    @property
+    def judges(self) -> bool:
+        """True if the queue may not take a message that is published to it."""
+        return self.window is not None or self.refuses
+
+    @property
+    def refuses(self) -> bool:
+        """True if a message is refused when the queue is full."""
+        return self.limits is not None and not self.limits.drops
+
+    def time_to_live(self, expiration_ms: int | None, message: Message | None = None) -> int | None:
+        """How long a message lives here whose own time to live is ``expiration_ms``: the shorter of both, None for no end.
+
+        That of the queue counts from when ``message`` is due.
+        """
+        ttl_ms = self.ttl_ms
+        if ttl_ms is not None and isinstance(message, DelayedMessage) and (message.everywhere or self.takes_delays):
+            ttl_ms += message.delay_ms
+        if expiration_ms is None or (ttl_ms is not None and ttl_ms < expiration_ms):
+            return ttl_ms
+        return expiration_ms
+
+    def priority_of(self, message: Message) -> int:
+        """The priority that counts for ``message`` here; 0 in a queue without priorities."""
+        return 0
+
+    def next_id(self) -> int:
+        self.newest_id += 1
+        return self.newest_id
+
+    def take(self) -> Entry | None:
+        """The first ready message, marked ACQUIRED; None if there is none."""
+        ready = self.ready
+        returned = self.returned
+        while True:
+            if returned and (not ready or returned[0][0] < ready[0].id):
+                entry = heappop(returned)[1]
+            elif ready:
+                entry = ready.popleft()
+            else:
+                return None
+            if entry.state == READY:
+                entry.state = ACQUIRED
+                self.acquired += 1
+                if self.limits is not None:
+                    self.limits.left(entry)
+                if entry.id < self.redelivered_below:
+                    entry.redelivered = True
+                return entry
+
+    @property
+    def waits_for_order(self) -> bool:
+        """True if no consumer is served until what comes back is at its place: one consumer at a time has them in order."""
+        return self.returning > 0 and self.order is not None and self.order.single
+
+    def take_withheld(self) -> Entry | None:
+        """The message that is due first of those that are withheld, marked ACQUIRED; None if there is none."""
+        first = self.returns.first() if self.returns is not None else None
+        if first is None:
+            return None
+        self.hold(first[1])
+        return first[1]
+
+    def peek(self) -> Entry | None:
+        """The message that :meth:`take` would give."""
+        return first_ready(self.ready, self.returned)
+
+    def take_expired(self, now_ms: Callable[[], int]) -> Iterator[Entry]:
+        """The messages at the head whose deadlines have passed, each marked ACQUIRED. ``now_ms`` tells the time."""
+        while (entry := self.peek()) is not None and entry.deadline_ms and entry.deadline_ms <= now_ms():
+            taken = self.take()
+            assert taken is entry, f"queue {self.name} shows message {entry.id} and gives {taken and taken.id}"
+            yield entry
+
+    def put_back(self, entry: Entry, redelivered: bool = True) -> None:
+        """Return an ACQUIRED message to its place (its id). A message that is gone meanwhile stays gone."""
+        if entry.state != ACQUIRED:
+            return
+        entry.state = READY
+        if redelivered:
+            entry.redelivered = True
+        self.acquired -= 1
+        heappush(self.returned, (entry.id, entry))
+        if self.limits is not None:
+            self.limits.entered(self, entry)
+
+    def lock(self, entry_id: int) -> None:
+        """A prepared branch takes this message away: nobody may have it before that is decided. It may be gone, or not here."""
+        entry = self.entries.get(entry_id)
+        if entry is not None and entry.state in (READY, WITHHELD):
+            self.hold(entry)
+
+    def hold(self, entry: Entry) -> None:
+        """Take ``entry``, which was READY or WITHHELD, out of what may be handed out."""
+        was = entry.state
+        entry.state = ACQUIRED
+        self.acquired += 1
+        if was == WITHHELD and self.returns is not None:
+            self.returns.taken()
+        if self.limits is not None:
+            self.limits.left(entry)
+
+    def mark_dequeuing(self, entry: Entry) -> None:
+        """Its dequeue has been logged: nobody may have it, but it counts as held until that is stable."""
+        if entry.state in (READY, WITHHELD):
+            self.hold(entry)
+        entry.state = DEQUEUING
+
+    def ready_entries(self) -> list[Entry]:
+        """All messages that may be handed out now, in order."""
+        self.sort()
+        return [entry for entry in self.entries.values() if entry.state == READY]
+
+    def unheld_entries(self) -> list[Entry]:
+        """The messages that may be handed out, now or when they are due, in order."""
+        self.sort()
+        return [entry for entry in self.entries.values() if entry.state in (READY, WITHHELD)]
+
+    # -- coming late, and coming back -----------------------------------------------------------------------------
+
+    def _comes_late(self, entry: Entry) -> bool:
+        """Note when ``entry``, which is new, is due. True if it is withheld: this broker is the primary."""
+        message = entry.message
+        assert isinstance(message, DelayedMessage), f"{message} is not delayed"
+        if not (message.everywhere or self.takes_delays):
+            return False
+        self.know(entry.id, Returned(due_ms=message.due_ms))
+        if not self.active:
+            return False
+        self._withhold(entry)
+        if self.limits is not None:
+            self.limits.entered(self, entry)
+        return True
+
+    def forget_counts(self) -> None:
+        """A catch-up begins, which brings what is known of messages that came back."""
+        if self.returns is not None:
+            self.returns.forget_counts()
+
+    def know(self, entry_id: int, returned: Returned) -> bool:
+        """Note what is known of the message of that id. False if it is not here, or if more is known of it."""
+        if entry_id not in self.entries:
+            return False
+        if self.returns is None:
+            self.returns = QueueReturns()
+        if returned.hand_outs < self.returns.of(entry_id).hand_outs:
+            return False
+        self.returns.known[entry_id] = returned
+        return True
+
+    def hand_outs(self, entry_id: int) -> int:
+        """How often the message of that id has come back."""
+        return self.returns.of(entry_id).hand_outs if self.returns is not None else 0
+
+    def come_back(self, entry_id: int, returned: Returned) -> Entry | None:
+        """A message comes back, and its RETURN is stable. On a primary it is at its place, or withheld, from now on.
+
+        Returns:
+            The message, if this primary has handed it out and it is at its place again.
+        """
+        if not self.know(entry_id, returned) or not self.active:
+            return None
+        entry = self.entries[entry_id]
+        was = entry.state
+        if was == RETURNING:
+            entry.redelivered = True
+            entry.state = READY
+            self.acquired -= 1
+            self.returning -= 1
+            if not returned.due_ms:
+                heappush(self.returned, (entry.id, entry))
+            if self.limits is not None:
+                self.limits.entered(self, entry)
+        elif was == WITHHELD:  # by an older RETURN, which was the newest that was applied when this broker was promoted
+            self.release(entry)
+        if returned.due_ms and entry.state == READY:
+            self._withhold(entry)
+        return entry if was == RETURNING and entry.state == READY else None
+
+    def _withhold(self, entry: Entry) -> None:
+        assert self.returns is not None, f"queue {self.name} withholds {entry.id} and knows nothing of it"
+        self.returns.withhold(entry)
+        self._tell_withheld()
+
+    def _tell_withheld(self) -> None:
+        if self.withholds is not None and self.withheld:
+            self.withholds(self)
+
+    def release(self, entry: Entry) -> None:
+        """``entry``, which was withheld, may be handed out from now on."""
+        entry.state = READY
+        heappush(self.returned, (entry.id, entry))
+        if self.returns is not None:
+            self.returns.taken()
+
+    def _forget_return(self, entry: Entry) -> None:
+        """``entry`` leaves for good."""
+        assert self.returns is not None, f"queue {self.name} knows nothing of what came back"
+        if entry.state == WITHHELD:
+            self.returns.taken()
+        self.returns.known.pop(entry.id, None)
+
+    def forget_taken(self) -> None:
+        """Drop handed-out and removed messages from the hand-out structures (after a purge)."""
+        self.ready = deque(entry for entry in self.ready if entry.state == READY)
+        self.returned = [pair for pair in self.returned if pair[1].state == READY]
+        heapify(self.returned)
+        if self.returns is not None:
+            self.returns.compact()
+
+    def lines(self) -> list[deque[Entry]]:
+        """All that holds messages in order to hand them out, given away: this queue hands out nothing more."""
+        returned = deque(entry for _, entry in self.returned)
+        self.returned.clear()
+        withheld = self.returns.give_away() if self.returns is not None else deque()
+        return [self.ready, returned, withheld]
+
+    def _active_consumer(self) -> str | None:
+        """The single active consumer, "" for none; None in a queue that serves all."""
+        if self.order is None or not self.order.single:
+            return None
+        active = self.order.active
+        return "" if active is None else active.description
+
+    def statistics(self) -> QueueStatistics:
+        return QueueStatistics(
+            vhost=self.vhost,
+            name=self.name,
+            ready=self.depth,
+            acquired=self.acquired,
+            withheld=self.withheld,
+            uncommitted=self.uncommitted,
+            consumers=len(self.consumers),
+            enqueued=self.enqueued,
+            dequeued=self.dequeued,
+            durable=self.durable,
+            replicate=self.level.value,
+            policy=self.policy,
+            active_consumer=self._active_consumer(),
+        )

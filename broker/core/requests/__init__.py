@@ -1,0 +1,1 @@
+"""Requests by messages to reserved exchanges, and their answers."""

@@ -1,0 +1,1 @@
+"""Facts for the event feed, and views for plugins that watch."""

@@ -1,0 +1,1 @@
+"""Octets: in several buffers, and their checksum."""

@@ -1,0 +1,1 @@
+"""One broker process: from its configuration to its exit code, its memory, its log, and its supervisor."""

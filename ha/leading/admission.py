@@ -1,0 +1,162 @@
+"""Admission: how a backup that has linked is brought onto the primary's log: by resuming its own, or by a catch-up.
+
+What a broker in the in-sync set holds, others count on: a catch-up, which drops and brings messages, never touches it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from understudy.broker.core.broker import Broker
+from understudy.ha.config import HaConfig
+from understudy.ha.leading.in_sync_set import InSyncSet
+from understudy.ha.leading.log_format import LogFormat
+from understudy.ha.leading.remote_backup import RemoteBackup
+from understudy.ha.showing.events import BackupResumes, CatchUpBegins, HaEvent, LinkRefused
+from understudy.ha.status import BrokerStatus
+from understudy.ha.store.coordination import BrokerId, bar_text
+from understudy.replicator import wire
+from understudy.replicator.catch_up import CatchUp, bytes_to_bring
+from understudy.replicator.fabric import Link
+from understudy.replicator.log_sender import LogSender
+
+
+class AdmissionHost(Protocol):
+    """Who is told of it."""
+
+    def status_changed(self) -> None:
+        """Something that readiness shows has changed."""
+
+    def happened(self, event: HaEvent) -> None:
+        """Something that an operator wants to find in the log has happened."""
+
+
+class Admission:
+    """A part of the primary, which owns ``backups``; what links adds a backup there that is not known yet."""
+
+    def __init__(
+        self,
+        config: HaConfig,
+        broker: Broker,
+        epoch: int,
+        in_sync: InSyncSet,
+        log_format: LogFormat,
+        backups: dict[BrokerId, RemoteBackup],
+        host: AdmissionHost,
+    ) -> None:
+        self._config = config
+        self._broker = broker
+        self._log = broker.log
+        self._epoch = epoch
+        self._in_sync = in_sync
+        self._log_format = log_format
+        self._backups = backups
+        self._host = host
+
+    def synchronize(self, link: Link, sync: wire.Sync) -> None:
+        """A backup has linked and says in ``sync`` what it holds. It resumes if the kept log reaches it; else it is caught up.
+
+        A listed one that cannot resume is sent away, and has to leave the set first.
+        """
+        log = self._log
+        change = self._in_sync.change
+        if change is not None and change.broker == link.peer:
+            link.close(f"whether {link.peer} is in the in-sync set is being settled")  # its guard stands meanwhile
+            return
+        bar = self._in_sync.group.bar_of(link.peer)
+        if bar is not None:
+            link.close(bar_text(bar))
+            return
+        held = self._broker.state.record_format
+        refusal = self._log_format.refusal(self._config.broker, link.peer, link.newest_record_format, held)
+        if refusal:
+            self._host.happened(LinkRefused(peer=link.peer, reason=refusal))
+            link.close(refusal)
+            return
+        backup = self._backups.get(link.peer)
+        if backup is None:
+            backup = self._backups[link.peer] = RemoteBackup(link.peer, False, self._broker.now_ms)
+        if backup.link is not None and backup.link is not link:
+            backup.link.close("replaced by a newer link")
+        backup.linked(link, self._broker.now_ms)
+        backup.low_disk = sync.low_disk
+        if not backup.listed:
+            backup.guard = None
+        common = log.epochs.common_offset(log.closed_end, list(sync.starts), sync.end)
+        continues = not sync.part and common >= sync.log_start and log.kept.reaches(common, log.closed_end)
+        # Who still has its transient messages gets no refill, so the log it is sent must hold those that came after it left.
+        continues = continues and (sync.fresh or log.whole_after(common))
+        if backup.listed:
+            if continues and common >= log.stable:
+                self._resume(backup, sync, common)
+            else:
+                backup.must_leave = (
+                    f"its log ends at {sync.end}, common with ours up to {common}, stable is {log.stable}"
+                )
+                # Who was listed held all of its catch-up: if that is broken off now, its disk has lost the end of it.
+                backup.lost_data = common < log.stable or sync.part
+                backup.acked = min(backup.acked, common)  # what it acknowledged once and has lost is on no disk
+                link.close(f"{backup.broker} has to be removed from the in-sync set before it is caught up")
+                backup.unlinked(self._broker.now_ms)
+        elif sync.low_disk:  # it takes nothing now; it may let go of what it holds, if what the group holds fits then
+            backup.awaiting_ids = True
+            group, brings = self._in_sync.group, bytes_to_bring(self._broker.state)
+            link.send(wire.encode_catch_up(self._epoch, group.founding, group.forced, brings))
+        elif continues and not sync.noes and log.whole_after(common):
+            # Else a refill would bring transient messages for queues whose declaration it gets with the log, later.
+            self._resume(backup, sync, common)
+        else:
+            backup.awaiting_ids = True
+            group = self._in_sync.group
+            link.send(wire.encode_catch_up(self._epoch, group.founding, group.forced))
+        self._host.status_changed()
+
+    def _resume(self, backup: RemoteBackup, sync: wire.Sync, common: int) -> None:
+        assert backup.link is not None
+        backup.acked = 0
+        backup.resumed_at = self._log.closed_end
+        group = self._in_sync.group
+        backup.link.send(wire.encode_resume(self._epoch, common, self._log.stable, group.founding, group.forced))
+        if sync.fresh:
+            backup.catch_up = CatchUp(self._broker.state, {}, refill_after=common)
+            for message in backup.catch_up.opening():
+                backup.link.send(message)
+        backup.sender = self.sender_after(common)
+        if backup.listed:
+            backup.tell(BrokerStatus.READY.value)
+        self._host.happened(
+            BackupResumes(
+                backup=backup.broker,
+                after=common,
+                cut=max(0, sync.end - common),
+                behind=self._log.closed_end - common,
+                refill=sync.fresh,
+            )
+        )
+
+    def sender_after(self, offset: int) -> LogSender:
+        """What sends a backup the log that follows ``offset``.
+
+        Raises:
+            IndexError: the kept log does not reach back that far.
+        """
+        return LogSender(self._log, offset, self._config.link_unacknowledged_bytes)
+
+    def start_catch_up(self, backup: RemoteBackup, catch_up: CatchUp) -> None:
+        assert backup.link is not None
+        assert not backup.listed, f"a catch-up must not touch {backup.broker}, which is listed"
+        backup.awaiting_ids = False
+        backup.catch_up = catch_up
+        for message in catch_up.opening():
+            backup.link.send(message)
+        backup.sender = self.sender_after(catch_up.base)
+        left = catch_up.blockers()
+        self._host.happened(
+            CatchUpBegins(
+                backup=backup.broker,
+                base=catch_up.base,
+                queues=len(left),
+                messages=sum(messages for _, messages in left),
+                transactions=len(catch_up.unsent_transactions),
+            )
+        )

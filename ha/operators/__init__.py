@@ -1,0 +1,1 @@
+"""Requests of operators, and the rules for them (docs/operations.md). The commands are in `edge`."""

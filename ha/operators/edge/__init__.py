@@ -1,0 +1,1 @@
+"""The commands ``understudy step-down``, ``expel``, ``admit`` and ``promote``."""

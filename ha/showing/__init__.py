@@ -1,0 +1,1 @@
+"""A group's face: events, facts for the feed, health, metrics and pages."""

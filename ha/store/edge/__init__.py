@@ -1,0 +1,1 @@
+"""Drivers of the coordination store, and the choice among them."""

@@ -1,0 +1,16 @@
+"""Coordination for brokers of one host: a SQLite file, leases in it, and a look at each other's processes."""
+
+from understudy.ha.store.coordination import StoreError
+from understudy.ha.store.edge.local.commands import FileAdmin, force_epoch, forced_epochs, read_store
+from understudy.ha.store.edge.local.file_coordination import FileCoordination
+from understudy.ha.store.edge.local.store import StoreBusyError
+
+__all__ = [
+    "FileAdmin",
+    "FileCoordination",
+    "StoreBusyError",
+    "StoreError",
+    "force_epoch",
+    "forced_epochs",
+    "read_store",
+]

@@ -1,0 +1,1 @@
+"""The coordination store in ZooKeeper (docs/zookeeper.md). `session` alone imports kazoo."""

@@ -1,0 +1,1 @@
+"""``understudy cluster``, and servers for trials and tests."""

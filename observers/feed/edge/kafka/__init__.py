@@ -1,0 +1,1 @@
+"""The event feed into a Kafka topic."""

@@ -1,0 +1,1 @@
+"""The commands ``understudy journal dump`` and ``understudy journal stats``."""

@@ -1,0 +1,103 @@
+"""OutletNotes: notes of one broker's journal, as far as they change which messages are committed: cuts, checkpoints, catch-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+from understudy.broker.core.life.meta import Meta
+from understudy.broker.log import frame, journal_gate
+from understudy.observers.feed.notes import decode_checkpoint
+from understudy.observers.outlet.log import OutletLog
+from understudy.replicator import snapshot, wire
+
+_U64: Final = Struct(">Q")
+_SEEN: Final = Struct(">IQ")
+
+
+class OutletNotes:
+    """Changes ``log`` by notes.
+
+    Args:
+        log: of the same journal.
+    """
+
+    def __init__(self, log: OutletLog) -> None:
+        self._log = log
+        self._takers: Final[dict[int, Callable[[bytes], None]]] = {
+            frame.KIND_CUT: self._cut,
+            journal_gate.EPOCH_SEEN: self._epoch_seen,
+            journal_gate.NO: _pass,
+            journal_gate.NO_ENDED: _pass,
+            journal_gate.CHECKPOINT: self._checkpoint,
+            journal_gate.FOUNDING: self._founding,
+            journal_gate.PIECE: self._piece,
+        }
+        self._pieces: Final[dict[int, Callable[[bytes], None]]] = {
+            wire.BASE: self._base,
+            wire.DROP: _pass,
+            wire.TRANSACTION: self._transaction_piece,
+            wire.QUEUE: _pass,
+            wire.CAUGHT_UP: _pass,
+        }
+
+    def take(self, kind: int, payload: bytes) -> None:
+        """A note.
+
+        Raises:
+            UnknownNoteError, NoteFormatError, UnknownMessageError, UnknownKindError: a newer program has written it; nothing has
+                changed.
+            OutletGapError: see `OutletLog.advance`.
+        """
+        taker = self._takers.get(kind)
+        if taker is None:
+            raise journal_gate.UnknownNoteError(
+                f"the journal holds notes of kind {kind}, which this program does not know: run the newer one"
+            )
+        taker(payload)
+
+    def _cut(self, payload: bytes) -> None:
+        offset, mark = frame.decode_cut(payload)
+        stable = journal_gate.JournalGate.restarted_at(mark)
+        if stable is None:
+            self._log.cut(offset)
+        else:  # a base follows
+            self._log.advance(stable)
+
+    def _epoch_seen(self, payload: bytes) -> None:
+        if len(payload) != _SEEN.size:
+            raise journal_gate.NoteFormatError("note of the ha plugin", 1, 2, 2)
+        self._meet(_SEEN.unpack(payload)[1])
+
+    def _founding(self, payload: bytes) -> None:
+        self._meet(_U64.unpack(payload)[0])
+
+    def _meet(self, founding: int) -> None:
+        if founding:
+            self._log.context.founding = f"{founding:x}"
+
+    def _checkpoint(self, payload: bytes) -> None:
+        meta, founding = decode_checkpoint(payload)
+        self._meet(founding)
+        self._log.checkpoint(meta)
+
+    def _piece(self, payload: bytes) -> None:
+        taker = self._pieces.get(payload[0])
+        if taker is None:
+            raise wire.UnknownMessageError(payload[0])
+        taker(payload)
+
+    def _base(self, message: bytes) -> None:
+        form = wire.base_form(message)
+        if form == wire.BASE_OF_REFILL:
+            return  # the log goes on; what is transient is added
+        meta, at = Meta.decode(message, 2)
+        self._log.restart(meta, wire.decode_kept(message, at) if form == wire.BASE_AGAIN else {})
+
+    def _transaction_piece(self, message: bytes) -> None:
+        self._log.take_records(snapshot.decode_transaction_piece(message))
+
+
+def _pass(payload: bytes) -> None:
+    """A note that changes nothing here."""
