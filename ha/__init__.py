@@ -1,6 +1,6 @@
 """The high-availability plugin: roles, membership, readiness, promotion, fencing.
 
-``ha_broker`` is the root; at any time it holds one role, ``primary`` or ``backup``. ``in_sync_set`` is the primary's copy of
-the stored set and the only code that changes it; ``remote_backup`` what the primary knows of one backup, with its
-``queue_guard`` and ``tx_tracker``s; ``promotion`` the decision to take over. ``coordination`` is the port to the store.
+``ha_broker`` is the root; at any time it holds one role: ``leading`` (the primary) or ``following`` (a backup). ``store`` has the
+ports to the coordination store, ``operators`` what an operator may ask, ``showing`` what a group shows of itself, ``trial`` groups
+for trials. Each folder ``edge`` does the I/O of its room.
 """

@@ -1,1 +1,1 @@
-"""What hangs on the primary's hooks: here, the observer that writes each transaction to its tx-queue."""
+"""Observers of the hooks of a primary (`transaction_observer`), and readers of journals: `feed`, `outlet`, `journal`."""

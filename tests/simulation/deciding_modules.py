@@ -10,6 +10,8 @@ from pathlib import Path
 from tests.simulation.seed_run import ROOT
 
 ROOMS = ("broker/core", "broker/log", "broker/transactions", "observers", "replicator", "ha")
+EDGES = {"edge", "direct"}
+"""Folders that do I/O and decide nothing."""
 EXCEPTIONS = {
     "broker/core/commits/coordinator_swap.py": "asked by the edge, before a core runs",
     "broker/log/storage.py": "the port to the disk, and the jobs that touch it",
@@ -18,14 +20,7 @@ EXCEPTIONS = {
     "replicator/fabric.py": "a port: signatures only",
     "ha/store/group_changes.py": "changes in words, for the stores",
     "ha/store/nodes.py": "what stands in ZooKeeper's nodes; the simulator's store keeps objects",
-    "ha/store/edge/stores.py": "edge: chooses a store's driver",
-    "ha/trial/edge/java_servers.py": "edge: processes",
-    "ha/zookeeper*.py": "edge: kazoo, ssl, asyncio",
-    "ha/edge/driver.py": "edge: asyncio",
     "ha/plugin.py": "edge: puts core and drivers together",
-    "ha/trial/edge/cluster_command.py": "a command",
-    "ha/operators/edge/cli.py": "a command",
-    "ha/operators/edge/promote_command.py": "a command",
     "ha/operators/unclean.py": "what that command does to a journal that no broker is running on",
 }
 """Modules of these rooms that decide nothing while a group runs, and why; a name may be a pattern."""
@@ -33,9 +28,11 @@ EXCEPTIONS = {
 
 def deciding_modules() -> list[Path]:
     """All of them, as real files (not through the links of understudy/)."""
-    found = [path for room in ROOMS for path in sorted((ROOT / room).glob("*.py"))]
+    found = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
     return [
         path
         for path in found
-        if path.name != "__init__.py" and not any(path.relative_to(ROOT).match(name) for name in EXCEPTIONS)
+        if path.name != "__init__.py"
+        and not EDGES.intersection(path.relative_to(ROOT).parts)
+        and not any(path.relative_to(ROOT).match(name) for name in EXCEPTIONS)
     ]
