@@ -124,6 +124,8 @@ def test_a_mutation_takes_what_the_real_code_takes(name: str) -> None:
     """Else it ends runs by a TypeError, which finds no bug, as soon as the real code gets another argument."""
     with MUTATIONS[name].in_force() as bug:
         for owner, attribute, before in bug._before:
+            if isinstance(before, frozenset):  # a table that a mutation puts another one in the place of
+                continue
             parameters = inspect.signature(_function(before)).parameters.values()
             places = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
             needed = [one for one in places if one.default is one.empty]
