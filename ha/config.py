@@ -17,7 +17,7 @@ LEAST_PAUSE_MS: Final = 200
 
 @attrs.frozen(kw_only=True)
 class HaConfig:
-    """What the core of the plugin needs to know.
+    """Settings of the plugin's core.
 
     Attributes:
         broker, group: ids, 1 to 64 characters.

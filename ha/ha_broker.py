@@ -2,7 +2,7 @@
 
 A broker starts as a backup, whatever it was before, and becomes primary through a promotion (the founder of a group through
 founding it). There is no way back inside one core: a primary that must not lead any more asks its host to drop the core and
-begin a new one, in the same process (DESIGN 3): from the journal, or after a hand-over from what the old one holds.
+begin a new one, in the same process: from the journal, or after a hand-over from what the old one holds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ POSITION_EVERY_MS = 1_000
 
 
 class HaHost(Protocol):
-    """What HaBroker asks of the process around it."""
+    """Requests of HaBroker to the process around it."""
 
     def restart_core(self, reason: str, *, handed_over: bool = False) -> None:
         """Close clients with 320, drop this core, begin a new one. Called once, at the end of a turn.
@@ -323,13 +323,13 @@ class HaBroker:
 
     @property
     def _way_out(self) -> str:
-        """What can be done where the store knows less than this journal."""
+        """The advice to an operator where the store knows less than this journal."""
         if self.broker.log.end:
             return "`understudy promote --unclean` repairs that, and may lose transactions"
         return "it holds nothing else, so nothing is lost with it: with an empty data directory this broker joins, or founds"
 
     def _is_base_of(self, group: GroupState) -> bool:
-        """Whether an operator has made this broker the base of the group: nobody else has anything of it yet."""
+        """True if an operator has made this broker the base of the group: no other broker has anything of it yet."""
         me = self.config.broker
         return group.primary == me and group.members == (me,) and group.epoch > self.broker.log.epochs.newest
 
@@ -466,7 +466,7 @@ class HaBroker:
             self.backup.dial_failed(broker, reason, gone)
 
     def link_message(self, link: Link, message: bytes) -> bool:
-        """One message of another broker. A bad one closes its link, and no other link is touched (DESIGN 9).
+        """One message of another broker. A bad one closes its link, and no other link is touched.
 
         Returns:
             Whether a turn has to be ended for it.
@@ -684,7 +684,7 @@ class HaBroker:
 
     @property
     def _claim(self) -> DiskClaim | None:
-        """What this broker's disk holds for certain, for a later life to be compared with."""
+        """The records that this broker's disk holds for certain, for a later life to be compared with."""
         primary = self.primary
         if primary is not None:
             durable = self.broker.log.durable

@@ -37,5 +37,5 @@ class Patience:
         self._times = 1
 
     def is_over(self, now_ms: int, first_ms: int) -> bool:
-        """Whether it is time to ask again; ``first_ms`` is how long the first time lasts."""
+        """True if it is time to ask again; ``first_ms`` is how long the first wait lasts."""
         return now_ms - self._asked_ms >= first_ms * self._times

@@ -72,7 +72,7 @@ class HaPlugin:
 
     @staticmethod
     def read_store(config: Config) -> Mapping[str, Any] | None:
-        """What the group's store holds, for ``understudy status``.
+        """Content of the group's store, for ``understudy status``.
 
         Raises:
             StoreError: it cannot be read.

@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class BrokerStatus(Enum):
-    """What a broker is.
+    """The state of a broker.
 
     standalone: no HA. joining: no primary found yet. catchup: linked, not promotable or not there yet. ready: listed and
     linked. recovering: promoted, members not yet with it. active: serving.
@@ -27,5 +27,5 @@ def since_text(wall_ms: int) -> str:
 
 
 def explained(blockers: str, since: str) -> str:
-    """What a broker shows in the store: why it is not ready, and since when; "" if nothing blocks it."""
+    """Blockers of a broker and the time since when, as the store shows them; "" if nothing blocks it."""
     return f"{blockers} (since {since})" if blockers else ""

@@ -1,6 +1,6 @@
 """HaDriver: the edge of the HA plugin in one broker process. The store's session, the links, and the core they are fed to now.
 
-Cores come and go inside one process (a primary that steps down is dropped, DESIGN 3); the session and the port stay. So what
+Cores come and go inside one process (a primary that steps down is dropped); the session and the port stay. So what
 arrives is passed to the core that runs, and to nobody while none does. An answer of the store to a request of a core that is
 gone must not reach its successor, whose requests have the same numbers: :class:`CoreCoordination` keeps them apart.
 """
@@ -151,7 +151,7 @@ class HaDriver:
         return self._extension
 
     def opened(self) -> None:
-        """That core runs: show it what it has missed."""
+        """Show the core, which runs now, the state of the store that it has missed."""
         assert self._extension is not None
         self._ha = ha = self._extension.ha
         if self._lost:
@@ -164,7 +164,7 @@ class HaDriver:
         return self._seen
 
     def dropped(self, reason: str) -> None:
-        """That core is gone."""
+        """Forget the core and drop its links."""
         self._ha = self._extension = None
         if self._fabric is not None:
             self._fabric.drop_links(reason)
@@ -333,7 +333,7 @@ class HaDriver:
         return self._ha
 
     def metrics(self) -> list[Family]:
-        """What ``/metrics`` shows of group and links."""
+        """Metrics of the group and its links for ``/metrics``."""
         families: list[Family] = []
         if self._fabric is not None:
             seen = self._fabric.statistics()
@@ -410,7 +410,7 @@ def _is_closed(link: Link) -> bool:
 
 
 def core_config(config: Config) -> HaConfig:
-    """What the plugin's core needs of the configuration.
+    """Settings of the plugin's core, taken from the configuration.
 
     ``ha.min_insync`` that is not given is 1: a broker that founds a group does not know how many will join it.
     """
@@ -442,7 +442,7 @@ def store_place(section: CoordinationConfig, group: str) -> str:
 def link_settings(
     config: Config, server: ssl.SSLContext | None = None, client: ssl.SSLContext | None = None
 ) -> LinkSettings:
-    """What all links of this broker share; ``server`` and ``client`` are the two sides of their TLS, if they have any."""
+    """Settings that all links of this broker share; ``server`` and ``client`` are the two sides of their TLS, if they have any."""
     return LinkSettings(
         group=config.broker.group,
         broker=config.broker.id,

@@ -25,7 +25,7 @@ from understudy.replicator.fabric import Fabric, Link
 
 
 class BackupHost(Protocol):
-    """What a backup may ask of the HaBroker around it."""
+    """Requests of a backup to the HaBroker around it."""
 
     def promoted(self, group: GroupState) -> None:
         """The store holds this broker as the primary of ``group.epoch``: lead."""
@@ -98,7 +98,7 @@ class Backup:
 
     @property
     def campaigning(self) -> bool:
-        """It has asked the store to lead and does not know the answer yet."""
+        """True while this broker's request to lead has no answer."""
         return self._campaign != 0
 
     # -- status -------------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class Backup:
 
     @property
     def primary(self) -> BrokerId:
-        """Who leads, as far as this broker knows; "" for nobody."""
+        """The primary, as far as this broker knows; "" if there is none."""
         return self.group.primary if self.group is not None else ""
 
     # -- the store ------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class Backup:
         self.act()
 
     def _note_operator(self, group: GroupState) -> None:
-        """What an operator has decided: a successor is given time, and ends its link to campaign; a barred broker ends its link."""
+        """Obey an operator's decision: a successor ends its link to campaign and is given time; a barred broker ends its link."""
         named = (group.epoch, group.successor)
         if named != self._named:
             self._named = named
@@ -261,7 +261,7 @@ class Backup:
 
     @property
     def keeps_away(self) -> bool:
-        """Whether the group goes on without this broker, and this broker has no room for what the group goes on with."""
+        """True if this broker is short of disk space and not listed: the group goes on without it."""
         return bool(self.disk.reason) and not self.listed
 
     def _take_while_low(self, message: bytes) -> None:
@@ -325,7 +325,7 @@ class Backup:
         return self._gone_epoch == group.epoch
 
     def _successor_is_late(self, group: GroupState) -> bool:
-        """Whether the broker to which the primary has handed over cannot lead, or has not begun to in its time."""
+        """True if the broker to which the primary has handed over cannot lead, or has not begun to in its time."""
         successor = group.successor
         info = self.brokers.get(successor)
         if successor not in group.members or group.damage_of(successor) or info is None or not info.alive:
@@ -340,7 +340,7 @@ class Backup:
 
     @property
     def bar(self) -> str:
-        """That an operator keeps this broker out of the set, and since when; "" if none does."""
+        """The operator's order that keeps this broker out of the set, and its time; "" if there is none."""
         bar = self.group.bar_of(self._config.broker) if self.group is not None else None
         return bar_text(bar) if bar is not None else ""
 
@@ -351,21 +351,21 @@ class Backup:
 
     @property
     def unfit(self) -> str:
-        """What this broker's log lacks, or may lack, of what the group has acknowledged; "" if nothing is known."""
+        """Records that this broker's log lacks, or may lack, of those that the group has acknowledged; "" if none are known."""
         return (self.group.damage_of(self._config.broker) if self.group is not None else "") or self.doubt
 
     @property
     def waits_for_more(self) -> bool:
-        """It is listed and must not lead: another listed broker may hold what its log lacks."""
+        """True if this broker is listed and must not lead: another listed broker may hold the records that its log lacks."""
         return bool(self.unfit) and self.listed and self.group is not None and self._others_may_hold_more(self.group)
 
     def _others_may_hold_more(self, group: GroupState) -> bool:
-        """Whether another listed broker may hold what this one lacks: any that does not run with an empty data directory."""
+        """True if another listed broker may hold what this one lacks: any that does not run with an empty data directory."""
         others = [self.brokers.get(member) for member in group.members if member != self._config.broker]
         return any(info is None or not info.alive or not self._holds_nothing(info) for info in others)
 
     def _is_to_be_marked(self, group: GroupState) -> bool:
-        """Whether the store has to learn of the doubt: this process may die, and the next one find nothing odd."""
+        """True if the store has to learn of the doubt: this process may die, and the next one find nothing odd."""
         if not self.doubt or not self.listed or self.suspended or group.damage_of(self._config.broker):
             return False
         waits = self._mark and not self._mark_patience.is_over(self._host.now_ms, self._config.coordination_retry_ms)
@@ -474,7 +474,7 @@ class Backup:
         self.group_changed(group, self._known_besides(group))
 
     def _known_besides(self, group: GroupState) -> dict[BrokerId, BrokerInfo]:
-        """What is known of the brokers, less what is older than ``group``, which this one has just learnt.
+        """The known state of the brokers, less what is older than ``group``, which this broker has just learnt.
 
         Its primary has written it: that it seemed dead, or empty, before is no reason to replace it. The next view of the store
         says how it is now.

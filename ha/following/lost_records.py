@@ -30,7 +30,7 @@ class Lack:
 
 
 def proof_of(holder: str, sync: wire.Sync, common: int, forced: int) -> Lack | None:
-    """What the log of a primary lacks of what a backup that has linked knows to be stable.
+    """Stable records that a linked backup knows of and the primary's log lacks; None if there are none.
 
     Args:
         holder: the backup.
@@ -45,7 +45,7 @@ def proof_of(holder: str, sync: wire.Sync, common: int, forced: int) -> Lack | N
 
 
 def own_loss(part: bool, claim: DiskClaim | None, epoch_seen: int, log_start: int, end: int) -> str:
-    """What speaks against this broker's own journal, "" for nothing.
+    """The sign that this broker's own journal has lost records; "" for none.
 
     Args:
         part: it ends in the midst of a catch-up. This broker is listed, and who was listed held all of it.

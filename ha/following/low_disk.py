@@ -46,7 +46,7 @@ class LowDisk:
             self._ask_ms = 0
 
     def may_ask(self, now_ms: int) -> bool:
-        """Whether it is time to ask the primary, and letting go could help at all."""
+        """True if it is time to ask the primary, and letting go could help at all."""
         return self._room >= 0 and now_ms >= self._ask_ms
 
     def linked(self, *, asks: bool) -> None:
@@ -54,7 +54,7 @@ class LowDisk:
         self.asking = asks
 
     def unlinked(self, now_ms: int) -> None:
-        """It is gone, whether the question was answered or not."""
+        """Note that the link is gone, whether the question was answered or not."""
         if self.asking:
             self.asking = False
             self._ask_ms = now_ms + self._pause_ms

@@ -27,7 +27,7 @@ class AbsentBackups:
         self._since_ms = {name: self._since_ms.get(name, now_ms) for name in names}
 
     def runs(self, broker: BrokerId) -> bool:
-        """Whether the store shows that ``broker`` runs."""
+        """True if the store shows that ``broker`` runs."""
         info = self._known.get(broker)
         return info is not None and info.alive
 
@@ -40,7 +40,7 @@ class AbsentBackups:
         self._expelled[broker] = reason
 
     def listed(self, broker: BrokerId) -> None:
-        """It is in the set (again)."""
+        """Note that the broker is in the set (again)."""
         self._expelled.pop(broker, None)
 
     def readiness(self, present: Container[BrokerId], log_end: int) -> list[BackupReadiness]:

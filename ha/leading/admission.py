@@ -22,7 +22,7 @@ from understudy.replicator.log_sender import LogSender
 
 
 class AdmissionHost(Protocol):
-    """Who is told of it."""
+    """Receiver of the changes and events of an admission."""
 
     def status_changed(self) -> None:
         """Something that readiness shows has changed."""
@@ -135,7 +135,7 @@ class Admission:
         )
 
     def sender_after(self, offset: int) -> LogSender:
-        """What sends a backup the log that follows ``offset``.
+        """The sender that brings a backup the log after ``offset``.
 
         Raises:
             IndexError: the kept log does not reach back that far.

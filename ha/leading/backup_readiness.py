@@ -94,7 +94,7 @@ class BackupReadiness:
         return not self.blockers()
 
     def counts(self) -> dict[str, int]:
-        """What has to come before it is ready, by kind: of the kinds that do not apply, 0.
+        """Number of things that keep the backup from being ready, by kind; 0 for kinds that do not apply.
 
         A backup that is ready may still be sent transient messages after its restart: they promise nothing, and block nothing.
         """

@@ -30,7 +30,7 @@ from understudy.replicator.fabric import Link
 
 
 class FitnessHost(Protocol):
-    """What it may ask of the HaBroker around it."""
+    """Requests of this part to the HaBroker around it."""
 
     def step_down(self, reason: str) -> None:
         """This broker must not lead any more."""
@@ -66,7 +66,7 @@ class Fitness:
         self._told: set[BrokerId] = set()
 
     def stands(self, link: Link, sync: wire.Sync, *, recovering: bool, runs: bool | None = True) -> bool:
-        """Whether this broker may lead the backup that says ``sync``. If not, it has stepped down, or the link is closed.
+        """True if this broker may lead the backup that says ``sync``. If not, it has stepped down, or the link is closed.
 
         Args:
             link: of the backup.
@@ -89,7 +89,7 @@ class Fitness:
         return True
 
     def _holds_more(self, peer: BrokerId, sync: wire.Sync, common: int) -> bool:
-        """Whether the listed ``peer`` holds all that this log did when its epoch began, and more behind it."""
+        """True if the listed ``peer`` holds all that this log did when its epoch began, and more behind it."""
         group = self._in_sync.group
         listed = peer in group.members and not group.damage_of(peer)
         own_end = self._log.epochs.starts()[-1][1] - 1

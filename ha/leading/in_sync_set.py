@@ -1,7 +1,7 @@
 """InSyncSet: the primary's copy of the stored set, and the only code that changes it.
 
 One change at a time, by compare-and-set on (epoch, version). An add whose answer is lost counts as done, a removal as not
-done, and nothing else is tried until the set has been read and written over under the same epoch (DESIGN 5, decision 0003).
+done, and nothing else is tried until the set has been read and written over under the same epoch (decision 0003).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class InSyncSet:
 
     @property
     def enough(self) -> bool:
-        """Whether the set is large enough to confirm work."""
+        """True if the set is large enough to confirm work."""
         return len(self.group.members) >= self.group.min_insync
 
     def may_shrink(self) -> bool:

@@ -69,7 +69,7 @@ class FormerPrimary:
 
 
 class PrimaryHost(Protocol):
-    """What a primary may ask of the HaBroker around it."""
+    """Requests of a primary to the HaBroker around it."""
 
     def step_down(self, reason: str, *, handed_over: bool = False) -> None:
         """This broker must not lead any more. ``handed_over``: all that it has sent is applied here."""
@@ -185,7 +185,7 @@ class Primary:
         """Links are served once, at the end of the turn (:meth:`end_turn`)."""
 
     def due_after(self, message: bytes) -> bool:
-        """Whether a turn has to be ended for ``message``, which has been taken.
+        """True if a turn has to be ended for ``message``, which has been taken.
 
         Of the acknowledgements of a commit only the last makes it stable; the others need not end a turn. So one does not if
         nothing has become stable, no backup may have come nearer to the set, and nothing was held back for want of credit.
@@ -337,14 +337,14 @@ class Primary:
             self._admission.synchronize(link, sync)
 
     def _low_disk_of_waiting(self, link: Link, low_disk: str) -> None:
-        """Who waits for EPOCH to be on the disk has said in SYNC what is not so any more, and says it only once."""
+        """Correct the SYNC of a backup that waits for our EPOCH: it reports a change of its disk only once."""
         self._waiting_syncs = [
             (each, attrs.evolve(sync, low_disk=low_disk) if each is link else sync)
             for each, sync in self._waiting_syncs
         ]
 
     def _transaction_closing(self, tx: TxBuffer) -> None:
-        """prepare_ordered: trackers for whoever does not hold the whole tx-queue yet (H-36)."""
+        """prepare_ordered: a tracker for each backup that does not hold the whole tx-queue yet."""
         for backup in self.backups.values():
             if backup.catch_up is not None and backup.catch_up.lacks(tx.tx_id):
                 backup.trackers.track(tx, backup.catch_up.ids_held(tx.tx_id))
@@ -367,7 +367,7 @@ class Primary:
         return not (self.in_sync.busy or self.suspended)
 
     def _has_asked_all(self) -> bool:
-        """Whether nobody who may hold more than this broker is still to be heard: before that it brings nobody into the set.
+        """True if every listed broker that may hold more than this one was heard or has timed out: before that no joiner is added.
 
         A joiner of a log that lacks acknowledged records would be one more broker that may lead without them.
         """
@@ -421,7 +421,7 @@ class Primary:
             self._drop_link(backup, backup.must_leave)
 
     def _owe_rollback(self, backup: RemoteBackup, tx_id: int) -> None:
-        """Who has refused a transaction acknowledges nothing before it holds ROLLBACK, so no credit may keep that back."""
+        """Let ROLLBACK pass without credit: a backup that has refused a transaction acknowledges nothing before it holds that."""
         tx = self._broker.state.transactions.get(tx_id)
         if tx is not None and backup.sender is not None:
             backup.sender.owed = max(backup.sender.owed, tx.outcome_offset)

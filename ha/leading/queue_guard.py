@@ -19,5 +19,5 @@ class QueueGuard:
     position: int
 
     def passed_by(self, acknowledged: int) -> bool:
-        """Whether the backup holds everything up to the guard."""
+        """True if the backup holds everything up to the guard."""
         return acknowledged >= self.position

@@ -107,7 +107,7 @@ class RemoteBackup:
         return None
 
     def acknowledged(self, offset: int, now_ms: int) -> None:
-        """It is durable up to ``offset``."""
+        """Note that the backup is durable up to ``offset``."""
         if offset > self.acked:
             self.acked = offset
             if offset > self.most_acked or not self.listed:
@@ -117,7 +117,7 @@ class RemoteBackup:
             self.sender.acknowledged(offset)
 
     def pieces_acknowledged(self, count: int, now_ms: int) -> list[int]:
-        """It holds the first ``count`` pieces of its catch-up. Returns the transactions whose trackers that clears."""
+        """Note that the first ``count`` pieces of the catch-up are held. Returns the transactions whose trackers that clears."""
         if self.catch_up is None:
             return []
         if not self.listed:  # a refill's come with every link
@@ -155,10 +155,10 @@ class RemoteBackup:
         return self.sender is not None and self.caught_up and self.sender.at_end
 
     def keeps_up(self, closed_end: int) -> bool:
-        """Whether it has acknowledged what the log held when it had first been sent everything, on this link.
+        """True if the backup has acknowledged all that the log held when it was first sent everything, on this link.
 
-        A backup whose disk hangs takes all that it is sent. Whoever waited for it would wait until it is dropped, and again with
-        every link that it makes.
+        A backup whose disk hangs takes all that it is sent. A primary that waited for it would wait until it is dropped, and
+        again with every link that it makes.
         """
         if self._sent_first < 0:
             self._sent_first = closed_end
@@ -176,7 +176,7 @@ class RemoteBackup:
         )
 
     def readiness(self, state: BrokerState) -> BackupReadiness:
-        """What is between this backup and being ready; ``state`` is the primary's."""
+        """The readiness of this backup, with all that blocks it; ``state`` is the primary's."""
         catching_up = self.catch_up is not None and not self.catch_up.finished
         queues = state.queues
 

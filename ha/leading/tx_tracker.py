@@ -2,7 +2,7 @@
 
 A backup that follows the log from before a transaction's first record holds its whole tx-queue. A joiner whose catch-up is
 still bringing that content does not; if the transaction closes meanwhile, a tracker a queue is made under prepare_ordered,
-and the joiner is not ready until all are clear (H-36 to H-39). With tx catch-up they clear as soon as the content is
+and the joiner is not ready until all are clear. With tx catch-up they clear as soon as the content is
 acknowledged, so they seldom live long; they are the assertion that readiness never hides half a transaction.
 """
 
@@ -27,7 +27,7 @@ class TxTracker:
 
     @property
     def left(self) -> int:
-        """How many ids are still to come: each that is acknowledged leaves it (H-37)."""
+        """How many ids are still to come: each that is acknowledged leaves it."""
         return max(0, self.enqueues + len(self.dequeues) - self._held.get(self.queue_id, 0))
 
 

@@ -34,7 +34,7 @@ MOST_TRIES: Final = 5
 
 
 class OperatorHost(Protocol):
-    """What it may ask of the primary around it."""
+    """State and requests that the commands need of the primary around them."""
 
     @property
     def status(self) -> BrokerStatus:

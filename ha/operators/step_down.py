@@ -58,7 +58,7 @@ class Phase(Enum):
 
 
 class StepDownHost(Protocol):
-    """What it may ask of the HaBroker around it."""
+    """Requests of a step-down to the HaBroker around it."""
 
     def step_down(self, reason: str, *, handed_over: bool = False) -> None:
         """This broker must not lead any more. ``handed_over``: all that it has sent is applied here."""
@@ -130,7 +130,7 @@ class StepDown:
         return min(fit, key=lambda name: (-self._backups[name].acked, name))
 
     def _lacks(self, name: BrokerId, info: BrokerInfo | None) -> str:
-        """What is between the broker and leading, "" for nothing."""
+        """The reason why the broker cannot lead, "" for none."""
         group, backup = self._in_sync.group, self._backups.get(name)
         if group.bar_of(name) is not None:
             return f"is barred (understudy admit {name})"
@@ -221,7 +221,7 @@ class StepDown:
         return min(self._log.applied, backup.acked) if backup is not None else -1
 
     def _all_linked(self) -> bool:
-        """Whether no member of the set is away: the successor would wait for it, or until it is expelled, before it serves."""
+        """True if every backup in the set is linked: the successor would wait for an absent one, or expel it, before it serves."""
         return all(each.link is not None for each in self._backups.values() if each.listed)
 
     @staticmethod

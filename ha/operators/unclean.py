@@ -1,6 +1,6 @@
 """Unclean promotion: who may be made the base of a group by force, and what is lost by it.
 
-In order a broker leads only if the store lists it, for then it holds all that was ever confirmed (DESIGN 5). When the store is
+In order a broker leads only if the store lists it, for then it holds all that was ever confirmed. When the store is
 lost, or everybody whom it lists, an operator may choose another: a consistent state of the group, at some earlier moment. Nobody
 but he can know that the others are really gone. This module says what speaks against it and what it costs; ``promote_command``
 does it. See ``docs/decisions/0009-unclean-promotion.md``.
@@ -30,7 +30,7 @@ class PromotionRefusedError(UnderstudyError):
 
 @attrs.frozen(kw_only=True)
 class Survivor:
-    """What the journal of the broker to be promoted says.
+    """State of the broker to be promoted, as its journal says.
 
     Attributes:
         broker, group: ids.
@@ -133,7 +133,7 @@ def forced_group(
 
 
 def losses(survivor: Survivor, group: GroupState | None, brokers: Mapping[BrokerId, BrokerInfo]) -> Iterator[str]:
-    """What is known, and what is lost, line by line."""
+    """Known facts and losses, line by line."""
     me = survivor.broker
     yield (
         f"{me} holds the log up to {survivor.position} and has seen epoch {survivor.epoch_seen}; "

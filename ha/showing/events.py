@@ -1,4 +1,4 @@
-"""What changes in a group, as facts for operators: who leads, who is in the set, who is brought up and how.
+"""Changes in a group, as facts for operators: the primary, the members of the set, the backups that catch up and how.
 
 The core tells its host of each when it has happened (``HaHost.happened``). They are rare, a handful for each failover and
 one in some seconds for a backup that is not ready, and no decision hangs on them: the host writes them to the log.

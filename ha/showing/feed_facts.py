@@ -115,7 +115,7 @@ class HaFacts:
             self.link_down(link, "closed by this broker")
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether a primary's backups are to be looked at."""
+        """True if a primary's backups are to be looked at; the next time is then set."""
         if now_ms < self._due_ms:
             return False
         self._due_ms = now_ms + LOOK_MS

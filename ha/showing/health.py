@@ -46,7 +46,7 @@ def promotion_blockers(ha: HaBroker) -> list[Blocker]:
 
 
 def _of_journal(backup: Backup, part: bool) -> list[Blocker]:
-    """What speaks against its own journal."""
+    """Blockers in the backup's own journal."""
     found = []
     if backup.wiped:
         found.append(Blocker("empty", "its data directory is empty, and it is in the in-sync set"))
@@ -67,5 +67,5 @@ def behind_records(ha: HaBroker) -> int | None:
 
 
 def is_active(ha: HaBroker) -> bool:
-    """Whether it is the primary and serves."""
+    """True if this broker is the primary and serves."""
     return ha.primary is not None and ha.status is BrokerStatus.ACTIVE and not ha.stopped

@@ -1,4 +1,4 @@
-"""What the HA plugin adds to ``/metrics``: role, set, backups, readiness, links. Read at each scrape."""
+"""Metrics of the HA plugin for ``/metrics``: role, set, backups, readiness, links. Read at each scrape."""
 
 from __future__ import annotations
 

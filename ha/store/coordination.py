@@ -60,13 +60,13 @@ class Bar:
 
 
 def bar_text(bar: Bar) -> str:
-    """What the barred broker, and whoever looks at it, is told."""
+    """The text that tells operators and the barred broker of the bar."""
     return f"an operator has expelled it ({bar.by}, {bar.since}): it stays out until `understudy admit {bar.broker}`"
 
 
 @attrs.frozen(kw_only=True)
 class GroupState:
-    """What the store holds of a group.
+    """State of a group in the store.
 
     Attributes:
         epoch: raised by one at each promotion.
@@ -96,7 +96,7 @@ class GroupState:
     barred: tuple[Bar, ...] = ()
 
     def damage_of(self, broker: BrokerId) -> str:
-        """What the log of ``broker`` lacks as far as the store knows, "" for nothing."""
+        """Records that the log of ``broker`` lacks as far as the store knows, "" for none."""
         return next((each.lacks for each in self.damaged if each.broker == broker), "")
 
     def with_damage(self, broker: BrokerId, lacks: str) -> tuple[Damage, ...]:
@@ -122,7 +122,7 @@ class GroupState:
 
 @attrs.frozen(kw_only=True)
 class BrokerInfo:
-    """What a broker publishes of itself.
+    """State of a broker, as the broker publishes it.
 
     Attributes:
         link: where its backups connect.
@@ -153,7 +153,7 @@ class Answer(Enum):
 
 
 class CoordinationListener(Protocol):
-    """Who is told. All calls come from the driver, one at a time."""
+    """Receiver of changes and answers. All calls come from the driver, one at a time."""
 
     def group_changed(self, group: GroupState | None, brokers: dict[BrokerId, BrokerInfo]) -> None:
         """The store as it is, or was a moment ago; None while no group was ever founded."""
@@ -165,7 +165,7 @@ class CoordinationListener(Protocol):
         """The store cannot be reached: SUSPENDED, or the lease could not be renewed."""
 
     def coordination_regained(self) -> None:
-        """It can be reached again."""
+        """The store can be reached again."""
 
 
 class Coordination(Protocol):
@@ -220,7 +220,7 @@ class StoreAdmin(Protocol):
     """The store of one group for commands, whether or not any broker runs. Each call raises StoreError if it cannot be done."""
 
     def read(self, *, hanging_too: bool = False) -> tuple[GroupState | None, dict[BrokerId, BrokerInfo]]:
-        """What the store holds; a store that was never made holds nothing.
+        """Content of the store; a store that was never made holds nothing.
 
         Args:
             hanging_too: a broker counts as alive as long as its process is known to be there: a broker that hangs may go on.

@@ -16,7 +16,7 @@ _TOLD_OTHERWISE: Final = frozenset({"epoch", "primary", "version", "members"})
 
 
 def change_text(before: GroupState | None, after: GroupState) -> str:
-    """What has changed, for people; generic, so that a new field is told without a change here.
+    """Changes of a group, for people; generic, so that a new field is told without a change here.
 
     Args:
         before: None if the store held no group.

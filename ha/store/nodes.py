@@ -94,7 +94,7 @@ class Process:
 
 @attrs.frozen(kw_only=True)
 class Readiness:
-    """What stands in ``ready/<id>``: status, the epoch it is of, and since when (UTC)."""
+    """Content of ``ready/<id>``: status, the epoch it is of, and since when (UTC)."""
 
     status: str
     epoch: int
@@ -106,7 +106,7 @@ def encode_group(group: GroupState, extras: Extras) -> bytes:
 
 
 def decode_group(path: str, raw: bytes) -> tuple[GroupState, Extras]:
-    """What a group's node holds, and the keys in it that are not known.
+    """The state in a group's node, and the keys in it that are not known.
 
     Raises:
         NodeError: with path and value.

@@ -1,4 +1,4 @@
-"""What is asked of a session with ZooKeeper, and how a request fails.
+"""Requests to a session with ZooKeeper, and how they fail.
 
 Pure: :mod:`understudy.ha.store.edge.zookeeper.session` carries requests out.
 """
@@ -36,7 +36,7 @@ class RefusedError(StoreError):
 
 @attrs.frozen
 class Node:
-    """What a node holds. ``version`` counts its changes; ``owner`` is the session of an ephemeral one, 0 for others."""
+    """Content of a node. ``version`` counts its changes; ``owner`` is the session of an ephemeral one, 0 for others."""
 
     value: bytes
     version: int

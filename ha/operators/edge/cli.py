@@ -188,7 +188,7 @@ def _place(
 
 
 def _ask(address: AmqpAddress, command: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What the primary answers.
+    """The primary's answer to ``command``.
 
     Raises:
         NotConnectedError, CallRefusedError, CommandNotDoneError: nothing was changed, and why.
@@ -282,7 +282,7 @@ def _store_of(config: Config) -> StoreAdmin:
 def _change_store(
     command: str, broker: BrokerId, store: StoreAdmin, group: GroupState, brokers: dict[BrokerId, BrokerInfo]
 ) -> dict[str, Any]:
-    """Nobody leads: write the store. A broker that is promoted meanwhile makes the write fail, and then the primary is there."""
+    """Write the store while no broker leads. If a broker is promoted meanwhile, the write fails, and then there is a primary."""
     by = f"{getpass.getuser()} by command, while no primary ran"
     bar = Bar(broker, by, since_text(time.time_ns() // 1_000_000))
     wanted = expulsion_without_primary(group, brokers, bar) if command == "expel" else admission(group, brokers, broker)

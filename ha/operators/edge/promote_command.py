@@ -101,7 +101,7 @@ def accepting(brokers: Mapping[BrokerId, BrokerInfo], names: Iterable[BrokerId])
 
 
 def read_survivor(config: Config) -> Survivor:
-    """What the journal says; nothing of it is changed.
+    """The survivor that the journal describes; the journal is not changed.
 
     Raises:
         UnderstudyError: the broker runs, or its journal cannot be believed.

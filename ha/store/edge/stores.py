@@ -74,7 +74,7 @@ def store_admin(config: Config) -> StoreAdmin:
 
 
 def stored_group(config: Config) -> Mapping[str, Any] | None:
-    """What the store holds of a group, for ``understudy status``; None if it holds nothing.
+    """The group's entry in the store, for ``understudy status``; None if the store holds nothing of it.
 
     Raises:
         StoreError: it cannot be read.

@@ -273,7 +273,7 @@ def _write(
 
 
 def _secret(path: Path) -> str:
-    """That of an earlier run. An empty one was written when the power failed; all configurations are about to be written anew."""
+    """The secret of an earlier run, or a new one if a power failure left none. All configurations are about to be written anew."""
     with contextlib.suppress(FileNotFoundError):
         if secret := path.read_text(encoding="utf-8").strip():
             return secret

@@ -16,7 +16,7 @@ _OPTIONS = {"feed.topic": "--topic", "outlet.topic": "--outlet"}
 
 
 class FeedDetail(StrEnum):
-    """What the brokers tell the event feed beside their journals."""
+    """Detail of the event feed: what brokers tell it beside their journals."""
 
     ROLES = "roles"
     MESSAGES = "messages"
@@ -41,7 +41,7 @@ class ObserverPlan:
     kafka: tuple[str, ...] = ()
 
     def keys(self, broker: str) -> str:
-        """What the configuration of a broker gets behind ``[plugins]``."""
+        """Lines for a broker's configuration, to stand behind ``[plugins]``."""
         plugins, sections = [], []
         if self.detail is not None:
             out = str((self.directory / broker).absolute())
@@ -63,7 +63,7 @@ def _quoted(text: str) -> str:
 def observer_plan(
     feed: FeedDetail | None, out: Path | None, data: Path, kafka: str, topic: str, outlet: str
 ) -> ObserverPlan | None:
-    """What the options say of feed and outlet; None: there is neither. Raises: typer.BadParameter."""
+    """The plan of feed and outlet that the options ask for; None if they ask for neither. Raises: typer.BadParameter."""
     for name, given in (("--feed-out", out is not None), ("--topic", bool(topic))):
         if given and feed is None:
             raise typer.BadParameter("says where a feed is written: give --feed too", param_hint=name)

@@ -139,7 +139,7 @@ class JavaServer:
         return self.folder / "server.log"
 
     def serves(self) -> bool:
-        """Whether the server takes clients."""
+        """True if the server takes clients."""
         raise NotImplementedError
 
     def log_end(self) -> str:

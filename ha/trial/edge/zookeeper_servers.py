@@ -95,7 +95,7 @@ class Server(JavaServer):
     """One server of an ensemble."""
 
     def serves(self) -> bool:
-        """Whether it takes clients: alone, or with a quorum."""
+        """True if the server takes clients: alone, or with a quorum."""
         return "Mode:" in self.ask("srvr")
 
     def leads(self) -> bool:

@@ -75,7 +75,7 @@ class FileAdmin:
 def read_store(
     path: Path, group: str, *, hanging_too: bool = False
 ) -> tuple[GroupState | None, dict[BrokerId, BrokerInfo]]:
-    """What the store holds, whether or not any broker runs.
+    """Content of the store, whether or not any broker runs.
 
     Args:
         path: of the store.

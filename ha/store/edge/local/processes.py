@@ -53,7 +53,7 @@ def _started(pid: int) -> int | None:
 
 
 def is_alive(row: BrokerRow, observer: Process, now_ms: int) -> bool:
-    """Whether the broker of ``row`` counts as alive to ``observer``."""
+    """True if the broker of ``row`` counts as alive to ``observer``."""
     process = row.process
     if row.lease_until_ms <= now_ms or process.boot != observer.boot:
         return False
@@ -65,7 +65,7 @@ def is_alive(row: BrokerRow, observer: Process, now_ms: int) -> bool:
 
 
 def is_there(row: BrokerRow, observer: Process) -> bool:
-    """Whether the process of ``row`` exists, be it stopped or hanging; False if that cannot be told from here."""
+    """True if the process of ``row`` exists, be it stopped or hanging; False if that cannot be told from here."""
     process = row.process
     if process.boot != observer.boot or process.pid_namespace != observer.pid_namespace:
         return False
@@ -74,5 +74,5 @@ def is_there(row: BrokerRow, observer: Process) -> bool:
 
 
 def shown(row: BrokerRow, observer: Process, now_ms: int) -> BrokerInfo:
-    """What ``observer`` makes of a row of the store."""
+    """The broker of a row of the store, as ``observer`` sees it."""
     return attrs.evolve(row.info, alive=is_alive(row, observer, now_ms))

@@ -7,7 +7,7 @@ What is written how, and why:
 - WAL, so that a reader never waits for a writer, and a writer that was stopped (SIGSTOP) in the middle of a transaction holds
   up writers only. With a rollback journal it would hold up everybody, readers included.
 - The group's state is committed with ``synchronous=FULL``: one fsync before the answer. A promotion or an expulsion that the
-  power takes back afterwards would break every promise (DESIGN 3). Measured here: 250 us; a rollback journal needs four fsyncs
+  power takes back afterwards would break every promise. Measured here: 250 us; a rollback journal needs four fsyncs
   (900 us), and in its default mode, DELETE, FULL is not even enough: unlinking the journal is the commit, and is not synced.
 - Brokers and leases are committed with ``synchronous=NORMAL``: no fsync, 15 us, since none of them outlives a reboot. In WAL
   mode that can lose the last of them and damage nothing, and the next FULL commit syncs what stands before it in the WAL.
@@ -616,7 +616,7 @@ class CoordinationStore:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """What SQLite and damaged rows raise, as errors that name the file."""
+        """Turn errors of SQLite, and those of damaged rows, into errors that name the file."""
         try:
             yield
         except sqlite3.Error as error:

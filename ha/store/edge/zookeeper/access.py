@@ -30,7 +30,7 @@ class Access:
 
 
 def access_of(section: CoordinationConfig) -> Access:
-    """What the configuration says.
+    """Access to ZooKeeper, as the configuration gives it.
 
     Raises:
         StoreError: the file with the password cannot be read.

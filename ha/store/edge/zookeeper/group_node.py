@@ -70,7 +70,7 @@ class GroupNode:
         return self._held.group if self._held is not None else None
 
     def forget(self) -> None:
-        """It is unknown what the node holds."""
+        """Forget the node's content: it is unknown."""
         self._held = None
 
     async def found(self, group: GroupState) -> Settled:
@@ -142,7 +142,7 @@ class GroupNode:
         return 0
 
     async def read(self) -> GroupState | None:
-        """What the store holds, as of no earlier than now."""
+        """The group's state in the store, as of no earlier than now."""
         held = await self._newest()
         return held.group if held is not None else None
 

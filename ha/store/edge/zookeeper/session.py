@@ -348,7 +348,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
 
 
 class _Complaints(logging.Handler):
-    """What kazoo logs: its last complaint alone is kept, for the message that says why there is no connection."""
+    """Handler of kazoo's log. Keeps the last complaint alone, for the message that says why there is no connection."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -47,7 +47,7 @@ _log = structlog.get_logger("understudy.coordination")
 
 @attrs.frozen
 class Request:
-    """What the core has asked: the number for the answer, what to do, and when it was asked (loop time)."""
+    """A request of the core: the number for the answer, what to do, and when it was asked (loop time)."""
 
     number: int
     action: Callable[[], Awaitable[Settled]]
@@ -129,7 +129,7 @@ class ZooKeeperCoordination:
 
     @staticmethod
     async def _guarded(task: Coroutine[None, None, None]) -> None:
-        """What a task raises that is no trouble of the store is our own mistake: for whoever watches this loop."""
+        """Run ``task``; report an unexpected error, which is our own mistake, to the loop's exception handler."""
         try:
             await task
         except Exception as error:  # noqa: BLE001
