@@ -39,7 +39,7 @@ class HaTransactionObserver:
 
 
 class HaTransactionObserverFactory:
-    """Registered with the broker by the primary (H-08). Its backups vote, so it needs two phases (C-04)."""
+    """Registered with the broker by the primary. Its backups vote, so it needs two phases."""
 
     participant = "ha"
 

@@ -96,7 +96,7 @@ _WORDS: Final[tuple[tuple[tuple[type[BaseException], ...], str], ...]] = (
 
 @attrs.frozen(kw_only=True)
 class Purpose:
-    """What a client wants, as errors name it.
+    """Place and purpose of a client of Kafka, as errors name them.
 
     Attributes:
         config: where it connects, and as whom.
@@ -300,7 +300,7 @@ class ClientLog(logging.Handler):
 
 
 def explained(error: BaseException, purpose: Purpose, last: str = "") -> str:
-    """What has failed, for an operator.
+    """The failure, explained to an operator.
 
     Args:
         error: of aiokafka, or TimeoutError.
@@ -323,12 +323,12 @@ def explained(error: BaseException, purpose: Purpose, last: str = "") -> str:
 
 
 def must_be_mended(error: BaseException) -> bool:
-    """Whether waiting is of no use."""
+    """True if waiting is of no use."""
     return isinstance(root_error(error), (UnderstudyError, *MUST_BE_MENDED))
 
 
 def root_error(error: BaseException) -> BaseException:
-    """What aiokafka's sender has met: it raises a plain KafkaError from that."""
+    """The error that aiokafka's sender has met: the sender raises a plain KafkaError from it."""
     while type(error) is errors.KafkaError and error.__cause__ is not None:
         error = error.__cause__
     return error

@@ -119,7 +119,7 @@ class SideProcess:
 
     @property
     def runs(self) -> bool:
-        """Whether there is a process, as far as was seen."""
+        """True if the process runs, as far as was seen."""
         return self._process is not None
 
     def say_first(self, first: bytes) -> None:

@@ -26,7 +26,7 @@ class Complaint:
         self._said = ""
 
     def say(self, error: OSError | str) -> None:
-        """It has failed, perhaps as before."""
+        """Report a failure, unless the last report was the same."""
         reason = error if isinstance(error, str) else error.strerror or str(error)
         if reason != self._said:
             self._said = reason
@@ -37,7 +37,7 @@ class Complaint:
         _print(f"{self._what}: {text}")
 
     def end(self) -> None:
-        """It has not failed."""
+        """Note that the work succeeds, and report it if a failure was reported."""
         if self._said:
             self._said = ""
             if self._over:

@@ -164,7 +164,7 @@ class FeedContext(msgspec.Struct):
         return ended
 
     def cut(self, offset: int) -> None:
-        """What stands behind ``offset`` is gone."""
+        """Undo what was read behind ``offset``: the log was cut there."""
         for tx in list(self.transactions.values()):
             if tx.first > offset:
                 del self.transactions[tx.tx_id]

@@ -11,7 +11,7 @@ from understudy.observers.feed.event_digest import digest_of
 
 
 class EventStream:
-    """What `feed.records` and `feed.notes` say their events to.
+    """Receiver of the events that `feed.records` and `feed.notes` tell.
 
     Args:
         context: what is known so far; changed in place.

@@ -31,7 +31,7 @@ class EventSource(Protocol):
     """Yields events of one broker."""
 
     def events(self) -> Iterator[list[Event]]:
-        """What there is now, in order; called again later, it goes on. A reader may stop behind each list."""
+        """Present events, in order; called again later, the feed goes on. A reader may stop behind each list."""
 
 
 class FeedSink(Protocol):
@@ -57,10 +57,10 @@ class FeedCursors(Protocol):
     with_events: bool
 
     def load(self) -> dict[str, str]:
-        """What was kept last; empty at first."""
+        """Cursors that were kept last; empty at first."""
 
     def due(self, now_s: float) -> bool:
-        """Whether it wants to keep them at ``now_s`` of a monotonic clock. Asked after the sink has flushed."""
+        """True if it is time to keep the cursors; ``now_s`` is of a monotonic clock. Asked after the sink has flushed."""
 
     def save(self, cursors: dict[str, str]) -> bool:
         """Keep ``cursors``, which stand behind all that the sink has taken, and no further.

@@ -107,11 +107,11 @@ class FeedReader:
 
     @property
     def torn(self) -> bool:
-        """Whether the journal ends, as far as it was read, in the midst of a group."""
+        """True if the journal ends, as far as it was read, in the midst of a group."""
         return self._tail.torn
 
     def events(self) -> Iterator[list[Event]]:
-        """What the journal holds behind what was read, a frame's events at a time; ends where nothing more can be read now.
+        """Events behind what was read, a frame's at a time; ends where nothing more can be read now.
 
         Raises:
             NoJournalError: the directory holds no journal.

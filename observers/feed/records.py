@@ -89,7 +89,7 @@ class RecordEvents:
         ]
 
     def _body_part(self, buf: bytes, at: int, end: int, offset: int) -> None:
-        """It opens its transaction, and is no event itself: the message's record tells of it."""
+        """Open the part's transaction if it is new. The part is no event itself: the message's record tells of it."""
         self._to.of_tx(record.decode_body_part_place(buf, at)[0], offset)
 
     def _come(self, tx: str, targets: list[record.Target], buf: bytes, at: int, end: int, offset: int) -> None:

@@ -1,4 +1,4 @@
-"""What lives in each segment of a journal, and why a segment is still there.
+"""Live messages and transactions in each segment of a journal, and why a segment is still there.
 
 A record lives as long as a message or an open transaction needs it. A broker lets go of its oldest segments when nothing in them
 lives and a newer checkpoint says the rest; so one old message keeps its segment, and all segments behind it.

@@ -61,7 +61,7 @@ class Grouping:
         return closed
 
     def close(self) -> list[Unit]:
-        """What is gathered; empty if nothing is. A new group begins."""
+        """End the group and return its units, perhaps none. A new group begins."""
         units, self._units = self._units, []
         self._messages = self._octets = 0
         return units

@@ -105,7 +105,7 @@ class OutletLag:
             behind.append(_Batches(upto, prepared, len(data)))
 
     def _cut(self, offset: int) -> None:
-        """What stands behind ``offset`` is no part of the log any more."""
+        """Forget what stands behind ``offset``: it is no part of the log any more."""
         behind = self._behind
         while behind and behind[-1].upto > offset:
             self._forget(behind.pop())

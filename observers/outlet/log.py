@@ -89,7 +89,7 @@ class OutletLog:
     # -- what is known ------------------------------------------------------------------------------------------------
 
     def take_units(self) -> list[Unit]:
-        """What was applied since the last call and is behind the position; in log order."""
+        """Units that were applied since the last call and are behind the position; in log order."""
         units, self._units = self._units, []
         return units
 
@@ -186,7 +186,7 @@ class OutletLog:
     # -- the log is cut, or begins anew -------------------------------------------------------------------------------
 
     def cut(self, offset: int) -> None:
-        """What stands behind ``offset`` is no part of the log any more; none of it was applied."""
+        """Drop what stands behind ``offset``: it is no part of the log any more, and none of it was applied."""
         self._transactions.cut(offset)
         self.history.cut(offset)
         self.names.cut(offset)
@@ -229,7 +229,7 @@ class OutletLog:
         self.names.install(meta)
 
     def forget(self) -> None:
-        """What comes is not the continuation of what was read."""
+        """Forget what was read: the log that comes does not continue it."""
         self._transactions.forget()
         self.history = EpochHistory()
         self.names.clear()

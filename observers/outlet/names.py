@@ -49,7 +49,7 @@ class QueueNames:
         self._deleted.append((offset, queue_id))
 
     def install(self, meta: Meta) -> None:
-        """What a checkpoint or a base states as applied at its offset."""
+        """Take the queues that a checkpoint or a base states as applied at its offset."""
         for raw in meta.topology:
             if raw[0] & ~record.TRANSIENT == record.QUEUE_DECLARE:
                 self.declare(raw, 5, len(raw), 0)
@@ -61,7 +61,7 @@ class QueueNames:
         self.__init__()  # type: ignore[misc]  # as new
 
     def cut(self, offset: int) -> None:
-        """What stands behind ``offset`` is gone."""
+        """Undo what was read behind ``offset``: the log was cut there."""
         while self._deleted and self._deleted[-1][0] > offset:
             self._deleted.pop()
         for queue_id in [each for each, name in self._names.items() if name.offset > offset]:

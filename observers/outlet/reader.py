@@ -73,7 +73,7 @@ class OutletReader:
         return identity.group_id if identity is not None else ""
 
     def units(self) -> Iterator[list[Unit]]:
-        """What is applied behind ``sent`` and the last call, a frame's units at a time, perhaps none; ends where the journal does.
+        """Units that are applied behind ``sent`` and the last call, a frame's at a time, perhaps none; ends where the journal does.
 
         Raises:
             OutletGapError: the journal does not hold everything; this reader is of no more use.

@@ -26,7 +26,7 @@ _REPEATED_BYTES: Final = 256
 
 
 class KafkaRecord(NamedTuple):
-    """What is sent for one message and queue.
+    """A record for Kafka: one message of one queue.
 
     ``timestamp_ms`` is None if the log does not say when it was decided: Kafka then takes its own clock. ``place`` is (epoch,
     offset, number in the unit) of the message.
@@ -52,7 +52,7 @@ class RecordMaker:
         self._properties: dict[bytes, list[Header]] = {}
 
     def unit_headers(self, unit: Unit) -> list[Header]:
-        """What all records of a unit have."""
+        """Headers that all records of a unit have."""
         headers = [self._group, ("understudy-position", f"{unit.epoch},{unit.offset}".encode())]
         if unit.csn:
             headers.append(("understudy-csn", b"%d" % unit.csn))

@@ -61,7 +61,7 @@ class OpenTransactions:
     # -- records ------------------------------------------------------------------------------------------------------
 
     def _buffer(self, tx_id: int, offset: int) -> TxBuffer:
-        """What a transaction holds; a record of it stands at ``offset``."""
+        """The buffer of a transaction, made if there is none; a record of the transaction stands at ``offset``."""
         if tx_id not in self.context.transactions:
             self.context.begin(tx_id, offset)
         buffer = self._buffers.get(tx_id)
@@ -143,7 +143,7 @@ class OpenTransactions:
         return applied
 
     def cut(self, offset: int) -> None:
-        """What stands behind ``offset`` is gone; none of it was applied."""
+        """Drop what stands behind ``offset``: it is gone, and none of it was applied."""
         self.context.cut(offset)
         for tx_id, buffer in list(self._buffers.items()):
             buffer.cut(offset)
@@ -157,6 +157,6 @@ class OpenTransactions:
             del self._buffers[tx_id]
 
     def forget(self) -> None:
-        """What comes is not the continuation of what was read."""
+        """Forget what was read: the log that comes does not continue it."""
         self.context = FeedContext(founding=self.context.founding)
         self._buffers.clear()

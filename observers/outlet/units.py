@@ -1,4 +1,4 @@
-"""What the outlet sends: units, each of which is all or nothing, and positions between them.
+"""Units that the outlet sends, each of which is all or nothing, and positions between them.
 
 A unit is one committed source transaction, or one message that was published outside of transactions. Units have the order of the
 group's log, which is the order of commit sequence numbers (CSN), on every broker.
@@ -19,7 +19,7 @@ POSITION_VERSION: Final = 1
 
 
 class PositionError(UnderstudyError):
-    """What Kafka keeps as a position is none that this program can use."""
+    """The position that Kafka keeps is none that this program can use."""
 
 
 @attrs.frozen(slots=True)

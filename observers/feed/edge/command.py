@@ -211,7 +211,7 @@ def _flush(stream: BinaryIO) -> None:
 
 
 def _to_nowhere(stream: BinaryIO) -> None:
-    """Nobody reads any more; Python flushes the stream once again when it ends, and would complain."""
+    """Point the stream to nowhere: its reader has gone, and Python would complain when it flushes the stream at the end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

@@ -36,7 +36,7 @@ class CursorFile:
         )
 
     def load(self) -> dict[str, str]:
-        """What the file says; empty if there is none.
+        """Cursors in the file; empty if there is no file.
 
         Raises:
             CursorError: it is no such file.

@@ -81,7 +81,7 @@ class FeedDirectory:
                 self._open_journal(path)
 
     def _open_journal(self, path: Path) -> None:
-        """What cannot be read is noted; it may be read at a later look."""
+        """Open a journal. One that cannot be read is noted; a later look may read it."""
         name = path.name
         try:
             storage = FileStorage(path, read_only=True)
@@ -259,7 +259,7 @@ class FeedDirectory:
                     complaint.end()
 
     def transactions_named(self, name: str) -> frozenset[str]:
-        """What events call the transactions that a client named ``name``; reads all journals once."""
+        """The ``tx`` of each transaction that a client named ``name``; reads all journals once."""
         found: set[str] = set()
         for path in journals_in(self._directory):
             if path.name not in self._refused:
@@ -277,7 +277,7 @@ def _say(text: str) -> None:
 
 
 def _taken(stream: Iterator[list[Event]], bound: int) -> list[list[Event]]:
-    """What one source has now, up to so many events."""
+    """Lists of events that one source has now; the list that reaches ``bound`` events is the last."""
     found: list[list[Event]] = []
     count = 0
     for events in stream:

@@ -69,7 +69,7 @@ class FactReader:
         self._head: dict[str, Any] = {}
 
     def events(self) -> Iterator[list[Event]]:
-        """What there is now.
+        """Facts that the files hold now.
 
         Raises:
             UnknownFactError: a newer program has written it.
@@ -110,7 +110,7 @@ class FactReader:
         return End(SCHEMA_VERSION, *place, at.seq, at.event_digest)
 
     def _gone(self, later: list[int]) -> Event | None:
-        """It was to go on in a file that is not there, or is another one."""
+        """The gap event, if the file to go on in is missing or is another one."""
         at = self._at
         if not at.file:
             return None

@@ -91,7 +91,7 @@ class FeedFiles:
         sink.flush()
 
     def transactions_named(self, name: str) -> frozenset[str]:
-        """What events call the transactions that a client named ``name``."""
+        """The ``tx`` of each transaction that a client named ``name``."""
         return frozenset(
             each.tx
             for source in self._sources

@@ -40,7 +40,7 @@ def journals_in(directory: Path) -> list[Path]:
 
 
 def has_journals(directory: Path) -> bool:
-    """Whether `journals_in` would find any."""
+    """True if `journals_in` would find any."""
     try:
         return bool(journals_in(directory))
     except NoJournalError:
@@ -48,7 +48,7 @@ def has_journals(directory: Path) -> bool:
 
 
 def has_journal(directory: Path) -> bool:
-    """Whether there are segments in it.
+    """True if the directory holds segments.
 
     Raises:
         UnreadableError: this user may not look into it.
@@ -101,7 +101,7 @@ class OpenJournal:
         return list(new)
 
     def streams(self) -> list[Iterator[list[Event]]]:
-        """What each source has now. A journal that cannot be read ends: others go on."""
+        """Present events of each source. A journal that cannot be read ends: others go on."""
         return [self._guarded(source) for source in self.sources]
 
     def _guarded(self, source: EventSource) -> Iterator[list[Event]]:
@@ -123,7 +123,7 @@ class OpenJournal:
 
     @property
     def gone(self) -> bool:
-        """Whether its directory was removed, or replaced by another."""
+        """True if the journal's directory was removed, or replaced by another."""
         try:
             self.storage.check_place()
         except DirectoryGoneError:
@@ -137,7 +137,7 @@ class OpenJournal:
 
 
 def named_in(path: Path, name: str) -> set[str]:
-    """What events of that journal call the transactions that a client named ``name``."""
+    """The ``tx`` of each transaction of that journal that a client named ``name``."""
     storage = FileStorage(path, read_only=True)
     reader = FeedReader(storage)
     found: set[str] = set()

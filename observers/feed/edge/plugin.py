@@ -34,7 +34,7 @@ class FeedPlugin(PassivePlugin):
         self._side = SideProcess("event feed", self.command(), environment=self.environment())
 
     def command(self) -> list[str]:
-        """What is run."""
+        """Command line of the feed's process."""
         broker, feed = self.config.broker, self.config.feed
         words = [sys.executable, "-m", "understudy.observers.feed.edge.process", "--data", str(broker.data)]
         words += ["--follow", "--hold", HOLD_NAME]

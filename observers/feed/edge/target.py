@@ -54,7 +54,7 @@ class Target:
 
     @property
     def keeps(self) -> bool:
-        """Whether the sink keeps the cursors with the events."""
+        """True if the sink keeps the cursors with the events."""
         return self.out is not None or self.into_kafka
 
     def check(self) -> None:

@@ -130,7 +130,7 @@ def outlet(
 
 
 def _needing_kafka() -> tuple[Any, type[OutletJob]]:
-    """What imports aiokafka, which is an extra: other commands do without.
+    """Import the modules that need aiokafka, which is an extra: other commands do without.
 
     Raises:
         KafkaMissingError: it is not installed.

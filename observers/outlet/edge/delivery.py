@@ -47,7 +47,7 @@ class Sink(Protocol):
 
 @attrs.frozen(kw_only=True)
 class OutletOptions:
-    """What an operator decides.
+    """Options of the outlet, for an operator to decide.
 
     Attributes:
         rules: which topic a queue's messages go to.
@@ -191,7 +191,7 @@ class OutletDelivery:
             self._say("Kafka answers again")
 
     def _records(self, group: list[Unit]) -> Iterator[KafkaRecord]:
-        """What is sent of ``group``; counts it in the tally, which holds when it is committed."""
+        """Records that are sent of ``group``; counts them in the tally, which holds when the group is committed."""
         maker, counts = self._maker, self._tally
         for unit in group:
             if not unit.tx and not self._options.plain:
@@ -209,7 +209,7 @@ class OutletDelivery:
                 counts.plain_messages += not unit.tx
 
     async def _was_committed(self, mark: SentPosition) -> bool:
-        """Whether a transaction of which nothing is known is there.
+        """True if Kafka has committed the transaction of ``mark``, whose outcome was unknown.
 
         Raises:
             OutletFencedError: another outlet has taken over.

@@ -34,7 +34,7 @@ LAG_S: Final = 0.05
 
 
 class OutletJob:
-    """What a command line or a broker asks for, once.
+    """Job of the outlet, as a command line or a broker asks for it, once.
 
     Args:
         data: of one broker.

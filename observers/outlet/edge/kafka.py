@@ -307,7 +307,7 @@ class KafkaOutlet:
             raise
 
     def silence(self) -> str:
-        """What is known of why Kafka takes so long, for an operator."""
+        """The known reason why Kafka takes so long, for an operator."""
         return explained(TimeoutError(), self._purpose(self._target.position_topic), self._log.last)
 
     async def _partition(self, record: KafkaRecord) -> int:
@@ -375,7 +375,7 @@ class KafkaOutlet:
         return Purpose(config=self._config, topic=topic, transactional_id=self._target.transactional_id)
 
     def _said(self, error: BaseException, topic: str) -> UnderstudyError:
-        """What an operator reads of it."""
+        """The error as an operator reads it."""
         text = explained(error, self._purpose(topic), self._log.last)
         unknown = isinstance(error, errors.UnknownTopicOrPartitionError)
         return KafkaRefusedError(text) if unknown or must_be_mended(error) else KafkaAwayError(text)

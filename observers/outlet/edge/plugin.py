@@ -69,7 +69,7 @@ class OutletPlugin(PassivePlugin):
 
 
 def job_line(config: Config) -> bytes:
-    """What the process needs of the configuration, on one line: paths are absolute, what has its default is left out."""
+    """Configuration that the process needs, on one line: paths are absolute, defaults are left out."""
 
     def given(attribute: attrs.Attribute[Any], value: object) -> bool:
         return value is not None and value != attribute.default

@@ -32,7 +32,7 @@ STOP_S: Final = 10.0
 
 
 class OutletProcess:
-    """What the broker wants, and what is done about it.
+    """The outlet's process: the broker's wishes, and the work that follows from them.
 
     Args:
         data: the broker's data directory.

@@ -41,7 +41,7 @@ class FeedPlace(msgspec.Struct, frozen=True):
 
 
 class FeedState(msgspec.Struct, kw_only=True):
-    """What the file holds.
+    """Content of the state file.
 
     Attributes:
         version: of this struct.
