@@ -41,7 +41,7 @@ _ABSENCES: Final = invariants.ABSENCES | client_logs.ABSENCES
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """What an audit has found.
+    """Result of an audit.
 
     Attributes:
         word: `PROVED`, `VIOLATED` or `INCOMPLETE`.

@@ -74,7 +74,7 @@ def in_columns(kept: ExitStack, feed: DataFrame) -> DataFrame:
 
 @attrs.frozen(kw_only=True)
 class Tables:
-    """What the rules read. Nothing of it is computed before `count` and `found` ask.
+    """Tables that the rules read. Nothing of them is computed before `count` and `found` ask.
 
     Attributes:
         known: events, with ``kept``.

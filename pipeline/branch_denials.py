@@ -1,4 +1,4 @@
-"""What transaction managers were told of branches that are in doubt, beside those that were: "unknown", and lists of all."""
+"""Answers to transaction managers about branches that are in doubt: "unknown" for one of them, and lists of all."""
 
 from __future__ import annotations
 
@@ -65,5 +65,5 @@ def _branches(known: DataFrame, transactions: DataFrame) -> DataFrame:
 
 
 def _ended(at: str) -> Column:
-    """Whether it is decided at the offset in column ``at``, or before."""
+    """True if the branch is decided at the offset in column ``at``, or before."""
     return F.coalesce(F.col("ended") <= F.col(at), F.lit(False))

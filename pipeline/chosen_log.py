@@ -27,7 +27,7 @@ NEVER_ENDS: Final = 1 << 62
 
 @attrs.frozen(kw_only=True)
 class EpochLog:
-    """What one broker's feed has of one epoch, in one life of its data directory.
+    """The part of one epoch's log that one broker's feed has, in one life of its data directory.
 
     Attributes:
         first, last: of the offsets that it has appended in this epoch; 0 if none.

@@ -1,4 +1,4 @@
-"""What can be wrong with what the pipeline is given. The commands print these, and end with code 2."""
+"""Errors of the pipeline's input and surroundings. The commands print these, and end with code 2."""
 
 from __future__ import annotations
 

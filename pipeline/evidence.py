@@ -74,7 +74,7 @@ class Incarnation:
 
     @property
     def whole(self) -> bool:
-        """Whether it has each number from 1 to ``last`` once."""
+        """True if the stream has each number from 1 to ``last`` once."""
         return (
             self.first == 1
             and self.events == self.last
@@ -84,7 +84,7 @@ class Incarnation:
 
     @property
     def repeats(self) -> bool:
-        """Whether some events may be there twice."""
+        """True if some events may be there twice."""
         return self.events > self.last - self.first + 1
 
 
@@ -100,7 +100,7 @@ def _squares(n: int) -> int:
 
 @attrs.frozen(kw_only=True)
 class Evidence:
-    """What is known of the feed as a whole.
+    """State of the feed as a whole, as evidence.
 
     Attributes:
         problems: a sentence for each thing that is missing; empty: the evidence is complete as far as the feeds themselves say.

@@ -34,7 +34,7 @@ _FILE: Final = re.compile(r"(?:file:)?(/[^\s,'\"]+\.(?:jsonl|parquet))")
 
 @attrs.frozen(kw_only=True)
 class FeedSummary:
-    """What a feed is, as far as one look at all rows says.
+    """Summary of a feed, from one look at all rows.
 
     Attributes:
         group: id of the HA group.
@@ -77,7 +77,7 @@ def summary_columns() -> list[Column]:
 
 
 def is_broken() -> Column:
-    """Whether a row is no event: its text is none, or it lacks something of what every event has."""
+    """True if a row is no event: its text cannot be read, or it lacks a field that every event has."""
     return reduce(or_, (F.col(name).isNull() for name in (EVENT, *HEAD)), F.col(CORRUPT).isNotNull())
 
 
@@ -110,9 +110,9 @@ def raise_if_unreadable(row: Row, where: str) -> None:
 
 @contextmanager
 def feed_errors(where: str) -> Iterator[None]:
-    """What Spark raises while it reads a feed, as a `FeedError` that names the file or the topic.
+    """Turn errors that Spark raises while it reads a feed into a `FeedError` that names the file or the topic.
 
-    Also what is known by no name here, such as a full disk, or Java that has ended: no verdict follows from it.
+    Also errors that are known by no name here, such as a full disk, or Java that has ended: no verdict follows from it.
     """
     try:
         yield

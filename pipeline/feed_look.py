@@ -314,7 +314,7 @@ def members_of(each: Tally) -> str:
 
 
 def epoch_logs(tallies: Iterable[Tally], lives: Lives) -> list[EpochLog]:
-    """What each broker has of each epoch, in each life of its directory."""
+    """The part of each epoch's log that each broker has, in each life of its directory."""
     found: dict[tuple[str, str, int, int], dict[str, Any]] = defaultdict(dict)
     for each in tallies:
         place = found[each.founding or "", each.broker or "", each.epoch or 0, life_of(each, lives)]
@@ -334,7 +334,7 @@ def epoch_logs(tallies: Iterable[Tally], lives: Lives) -> list[EpochLog]:
 
 
 def is_whole(tallies: Iterable[Tally], chosen: ChosenLog) -> bool:
-    """Whether all records are of the group's log: none stands behind the end of its epoch's part of that log."""
+    """True if all records are of the group's log: none stands behind the end of its epoch's part of that log."""
     kept = chosen.kept
     return all((each.high or 0) <= kept.get((each.founding or "", each.epoch or 0), NEVER) for each in tallies)
 

@@ -70,7 +70,7 @@ class FeedOption:
         return read_kafka(spark, self.hosts, self.topic, self.options) if self.topic else read_files(spark, [self.text])
 
     def stream(self, spark: SparkSession, batch_files: int, batch_messages: int) -> DataFrame:
-        """What is there, and what comes.
+        """The feed as a stream: present events, and those that come.
 
         Args:
             spark: the session.

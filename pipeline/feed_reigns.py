@@ -1,4 +1,4 @@
-"""What tallies say of primaries: their epochs, the in-sync sets that they tell, and brokers that catch up. Pure, as `feed_look`."""
+"""Primaries as tallies show them: their epochs, the in-sync sets that they tell, brokers that catch up. Pure, as `feed_look`."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Reign:
 
     @property
     def is_silent(self) -> bool:
-        """Whether its facts leave out what clients were told."""
+        """True if the primary's facts leave out what clients were told."""
         return self.has_facts and not self.has_told and self.commits >= TOLD_OF
 
 

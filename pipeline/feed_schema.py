@@ -47,7 +47,7 @@ def fields_of(event: str) -> tuple[str, ...]:
 
 @cache
 def defaults() -> dict[str, Any]:
-    """What each column that is no head of an event holds where its event leaves the field out."""
+    """Default of each column outside an event's head: its value where the event leaves the field out."""
     found: dict[str, Any] = {}
     for each in EVENT_TYPES:
         for field in msgspec.structs.fields(each):
@@ -77,5 +77,5 @@ def filled(events: DataFrame) -> DataFrame:
 
 
 def is_fact() -> Column:
-    """Whether an event is a fact that is no record: its incarnation is a process (``p<start>-<pid>``)."""
+    """True if an event is a fact that is no record: its incarnation is a process (``p<start>-<pid>``)."""
     return F.col("incarnation").startswith("p")

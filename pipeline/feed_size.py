@@ -42,7 +42,7 @@ def _events_below(path: Path) -> int:
 
 
 def is_small(events: int | None) -> bool:
-    """Whether Spark had better run without compiling."""
+    """True if Spark had better run without compiling."""
     return events is not None and events <= SMALL
 
 

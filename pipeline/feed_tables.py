@@ -29,7 +29,7 @@ COUNTED: Final = ("enqueue", "prepare", "commit", "told", "confirm", "deliver")
 
 @attrs.frozen(kw_only=True)
 class Overview:
-    """What one look at all events says.
+    """Result of one look at all events.
 
     Attributes:
         group: id.
@@ -77,7 +77,7 @@ def _unled(tallies: Sequence[Tally]) -> list[tuple[str, int]]:
 
 
 def _summary(feed: DataFrame, tallies: Sequence[Tally]) -> Row:
-    """What `raise_if_unreadable` reads. The feed is looked at again only if something in it is broken."""
+    """The row that `raise_if_unreadable` reads. The feed is looked at again only if something in it is broken."""
     broken = sum(each.broken for each in tallies)
     first = feed.agg(*broken_columns()).collect()[0] if broken else None
     return Row(
@@ -100,7 +100,7 @@ def chosen_log(feed: DataFrame, look: Overview) -> ChosenLog:
 def _befores(
     feed: DataFrame, starts: Mapping[tuple[str, int], int], ranks: Mapping[tuple[str, str], int]
 ) -> Iterable[Before]:
-    """What each epoch follows: on a broker that has its first record, the record before that in the order of its journal."""
+    """The record that each epoch follows: on a broker that has the epoch's first record, the one before that in its journal."""
     begins = values_table(
         feed.sparkSession,
         [(founding, epoch, start) for (founding, epoch), start in starts.items()],

@@ -164,7 +164,7 @@ def _record(comes: Column, void: Column, leaves: Column, epoch: Column, place: C
 
 
 def _of_joiner(comes: Column, leaves: Column, durable: Column, place: Column) -> list[Column]:
-    """What a joiner has got, and let go, by its log, or with a transaction of a piece. It holds what it had applied."""
+    """Messages that a joiner has got, and let go, by its log, or with a transaction of a piece. It holds what it had applied."""
     return [
         F.when(comes, F.col("bit")).alias("has"),
         F.when(comes & (place <= F.col("applied")), F.col("bit")).alias("holds"),

@@ -173,7 +173,7 @@ def summary(found: Report) -> str:
 
 
 def as_mapping(found: Report) -> dict[str, Any]:
-    """What the page shows, as JSON takes it."""
+    """Content of the page, as JSON takes it."""
     import attrs  # noqa: PLC0415
 
     mapping = attrs.asdict(found)

@@ -186,12 +186,12 @@ def shrink(spark: SparkSession, shuffle_partitions: int) -> None:
 
 
 def is_small_session(spark: SparkSession) -> bool:
-    """Whether a session is set up as `small` says."""
+    """True if a session is set up as `small` says."""
     return spark.conf.get("spark.sql.codegen.wholeStage") == "false"
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit has started this process."""
+    """True if spark-submit has started this process."""
     return _SUBMITTED in os.environ
 
 

@@ -1,4 +1,4 @@
-"""What was said, with what it must be held against: to clients (`told`, `confirm`), and of the log (`apply`, `append`).
+"""Statements to clients (`told`, `confirm`) and of the log (`apply`, `append`), with what each must be held against.
 
 A statement has ``place``, the offset up to which it speaks; ``stable``, how far its broker knew the log to be stable
 then, -1 if that is not said; ``kept_to``, the last offset that its epoch's log shares
@@ -58,7 +58,7 @@ _SAID: Final = ("founding", "event", "broker", "incarnation", "seq", "epoch", "o
 
 
 def _told(feed: DataFrame) -> DataFrame:
-    """What is safe with a record: PREPARE, DTX_PREPARE, or the ROLLBACK of what had one of these."""
+    """Promises that a record is safe: PREPARE, DTX_PREPARE, or the ROLLBACK of a transaction that had one of these."""
     committed, rolled_back = F.col("outcome") == "committed", F.col("outcome") == "rolled back"
     ended = rolled_back & (F.col("decided_at") > 0)
     safe = (committed | ended | (F.col("outcome") == "prepared")) & (F.col("prepare_offset") > 0) & (F.col("tx") != "")

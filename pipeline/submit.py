@@ -1,4 +1,4 @@
-"""What ``spark-submit`` runs on a cluster: ``spark-submit ... submit.py audit --feed ...``. docs/pipeline.md, On a cluster.
+"""Script that ``spark-submit`` runs on a cluster: ``spark-submit ... submit.py audit --feed ...``. docs/pipeline.md, On a cluster.
 
 spark-submit wants a file, and the console script ``understudy`` needs the broker's dependencies. This file needs the pipeline's
 alone: PySpark, msgspec, attrs, typer, and plotly for a report. Executors run Spark's own expressions, and need no Python.

@@ -204,7 +204,7 @@ def _is(*names: str) -> Column:
 
 
 def _part() -> list[Column]:
-    """What one broker's feed has of one transaction."""
+    """Columns of one broker's part of one transaction, as its feed has it."""
     offset, kept = F.col("offset"), F.col("kept")
     came = _is("enqueue") & F.col("persistent")
     prepare = _is("prepare") & kept

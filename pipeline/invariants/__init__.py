@@ -152,9 +152,9 @@ ABSENCES: Final = frozenset(
 
 
 def is_suspect_transaction() -> Column:
-    """Whether some rule of `OF_TRANSACTIONS` or `OF_BROUGHT` has something to say of a row.
+    """True for a row that some rule of `OF_TRANSACTIONS` or `OF_BROUGHT` has to look at.
 
-    That is so of few, so each rule need not read all. Rules that compare brokers with each other have nothing to say of a
+    Few rows are suspect, so each rule need not read all. Rules that compare brokers with each other have nothing to say of a
     transaction that is ``alike``. Comparing costs ten times what all else costs: so it is done of the others alone, by `F.when`
     (Spark may compute both sides of an "and").
     """
@@ -210,7 +210,7 @@ def suspect_messages(messages: DataFrame, *, deliveries: bool) -> DataFrame:
 
 
 def _any(conditions: list[Column]) -> Column:
-    """Whether one of them is true. One that is null is not."""
+    """True if one of the conditions is true. A condition that is null is not."""
     return reduce(or_, (F.coalesce(each, F.lit(False)) for each in conditions))
 
 

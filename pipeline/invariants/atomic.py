@@ -48,7 +48,7 @@ def each_judged(transactions: DataFrame, at: str = "prepare", until: Column | No
 
 
 def some_judged(wrong: Callable[[Column], Column], at: str = "prepare", until: Column | None = None) -> Column:
-    """Whether a broker that is `judged` is ``wrong``, of the struct that `each_judged` calls ``of``."""
+    """True if some broker that is `judged` is ``wrong``, of the struct that `each_judged` calls ``of``."""
     return F.exists(judged(at, until), wrong)
 
 
@@ -98,7 +98,7 @@ def _best(field: str, parts: Column) -> Column:
 
 
 def _differs(field: str, parts: Column) -> Callable[[Column], Column]:
-    """Whether a broker that is `judged` differs from the best of ``parts``. Of more parts, it differs at least as often."""
+    """Test that a `judged` broker differs from the best of ``parts``. Of more parts, it differs at least as often."""
 
     def wrong(of: Column) -> Column:
         part, best = of["part"], _best(field, parts)

@@ -26,7 +26,7 @@ def _lacks(joiner: Column) -> Column:
 
 
 def _holds(name: str, joiner: Column) -> Column:
-    """Whether it has got the message, and has not let it go."""
+    """True if the joiner has got the message, and has not let it go."""
     return _has(name, joiner) & ~_has("gone", joiner)
 
 

@@ -26,7 +26,7 @@ def suspect(statements: DataFrame) -> DataFrame:
 
 
 def lost(statements: DataFrame) -> DataFrame:
-    """What a client was told to be safe is in the group's log: it is not absent after a failover."""
+    """A record that a client was told to be safe is in the group's log: it is not absent after a failover."""
     found = statements.filter(_to_client() & ~_is_stale() & (F.col("place") > F.col("kept_to")))
     return _about(found, "G4", "lost", "and the record at offset %d is not in the log that goes on: that ends at %d")
 
@@ -41,7 +41,7 @@ def stale(statements: DataFrame) -> DataFrame:
 
 
 def undone(statements: DataFrame) -> DataFrame:
-    """What a broker has applied, or knew to be stable, is in the group's log: it is never cut."""
+    """A record that a broker has applied, or knew to be stable, is in the group's log: it is never cut."""
     found = statements.filter(~_to_client() & (F.col("place") > F.col("kept_to")))
     return _about(found, "G6", "undone", "up to offset %d, and the log that goes on has cut it behind %d")
 
@@ -206,7 +206,7 @@ def _is_late() -> Column:
 
 
 def _lacked_then(member: Column) -> Column:
-    """Whether ``member`` did not hold the place, by any clock that is `SKEW_MS` off at most."""
+    """True if ``member`` did not hold the place, by any clock that is `SKEW_MS` off at most."""
     return ~F.exists(
         member["spans"],
         lambda span: (
@@ -234,7 +234,7 @@ def _is_unplaced() -> Column:
 
 
 def _has_no_set() -> Column:
-    """Whether its primary has told no in-sync set before. A broker that is in no group has none."""
+    """True if the statement's primary has told no in-sync set before. A broker that is in no group has none."""
     return _to_client() & F.col("members").isNull() & (F.col("founding") != "")
 
 

@@ -144,7 +144,7 @@ def told_unended(transactions: DataFrame) -> DataFrame:
 
 
 def answered_committed(answers: DataFrame) -> DataFrame:
-    """What an outcome query calls committed is committed in the group's log.
+    """A transaction that an outcome query calls committed is committed in the group's log.
 
     Args:
         answers: `names_table.answers`.
@@ -160,7 +160,7 @@ def answered_committed(answers: DataFrame) -> DataFrame:
 
 
 def answered_rolled_back(answers: DataFrame) -> DataFrame:
-    """What an outcome query calls rolled back is not committed, unless that outcome may be forgotten.
+    """A transaction that an outcome query calls rolled back is not committed, unless that outcome may be forgotten.
 
     Args:
         answers: `names_table.answers`.
@@ -178,7 +178,7 @@ def answered_rolled_back(answers: DataFrame) -> DataFrame:
 
 
 def answered_expired(answers: DataFrame) -> DataFrame:
-    """What an outcome query calls expired may be forgotten: the group has said so of all that was decided up to there.
+    """An outcome that a query calls expired may be forgotten: the group has said so of all that was decided up to there.
 
     Args:
         answers: `names_table.answers`.

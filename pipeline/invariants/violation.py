@@ -1,4 +1,4 @@
-"""What a violation is: a row, the same columns for every rule, so that all of them are one table.
+"""A violation is a row, with the same columns for every rule, so that all of them are one table.
 
     promise kind founding tx broker queue id epoch offset text
 

@@ -59,7 +59,7 @@ def axis_between(from_ms: int, to_ms: int) -> Axis:
 
 @attrs.frozen(kw_only=True)
 class Content:
-    """What a feed has.
+    """Content of a feed.
 
     Attributes:
         group: id of the HA group.
@@ -85,7 +85,7 @@ def counts(events: DataFrame) -> DataFrame:
 
 
 def look(events: DataFrame) -> tuple[Content, Axis]:
-    """What the feed of one group has, and the time it covers. One pass.
+    """Content of one group's feed, and the time that it covers. One pass.
 
     Raises:
         FeedError: the feed is empty, has no times, or has more than `MOST_COUNTS` rows of counts.

@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 @attrs.frozen(kw_only=True)
 class Report:
-    """What a feed tells, in bounded lists.
+    """Content of a report: what a feed tells, in bounded lists.
 
     Attributes:
         fates: transactions by fate.
@@ -262,7 +262,7 @@ def _ended(spans: Sequence[Row], end_ms: int) -> list[dict[str, Any]]:
 
 
 def _gaps(changes: Sequence[Row]) -> list[str]:
-    """What the feed lacks."""
+    """Gaps of the feed and dropped facts, as texts."""
     found = [row for row in changes if row["event"] in ("gap", "dropped")]
     texts = [
         f"{row['broker']}: gap, {row['reason']}, after offset {row['offset']}"

@@ -27,7 +27,7 @@ _PROCESS: Final = r"^p(\d+)-"
 
 @attrs.frozen(kw_only=True)
 class Span:
-    """What a broker was from one moment to another.
+    """State of a broker from one moment to another.
 
     Attributes:
         state: as ``primary active``, ``backup ready``, ``down`` (its process had ended) or ``silent`` (it tells nothing more).

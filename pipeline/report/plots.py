@@ -210,7 +210,7 @@ def _readiness(figure: go.Figure, report: Report) -> None:
 
 
 def readiness_text(row: Mapping[str, Any]) -> str:
-    """What a pointer is told of a span of readiness."""
+    """The text that a pointer shows at a span of readiness."""
     words = [READY if row["ready"] else NOT_READY, f"says {row['teller']}"]
     words += [] if row["listed"] else ["not in the in-sync set"]
     words += [] if row["linked"] else ["no link"]

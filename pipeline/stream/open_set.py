@@ -153,7 +153,7 @@ def leaders(brokers: DataFrame) -> DataFrame:
 
 
 def aged(open_set: DataFrame, brokers: DataFrame) -> DataFrame:
-    """What is open in the group: the rows of its primary, with ``now_ms``, ``open_ms`` and ``in_doubt_ms``.
+    """The group's open set: the rows of its primary, with ``now_ms``, ``open_ms`` and ``in_doubt_ms``.
 
     Ages depend on the feed alone, so that a batch that runs again gives the same.
     """

@@ -31,7 +31,7 @@ class StreamFailedError(PipelineError):
 
 @attrs.define(kw_only=True)
 class Totals:
-    """What one query has done in this run.
+    """Work of one query in this run.
 
     Attributes:
         batches, rows: how many, of the source.

@@ -49,7 +49,7 @@ class StreamWishes:
         return f"{round(self.late_s * 1000)} milliseconds"
 
     def identity(self) -> dict[str, Any]:
-        """What a checkpoint is bound to: with another value the state in it would mean something else."""
+        """Values to which a checkpoint is bound: with another value the state in it would mean something else."""
         return {
             "feed": self.feed,
             "out": str(self.out) if self.out is not None else "",
