@@ -74,7 +74,7 @@ class Incarnation:
 
     @property
     def whole(self) -> bool:
-        """True if the stream has each number from 1 to ``last`` once."""
+        """True if the incarnation has each number from 1 to ``last`` once."""
         return (
             self.first == 1
             and self.events == self.last

@@ -273,7 +273,10 @@ def _write(
 
 
 def _secret(path: Path) -> str:
-    """The secret of an earlier run, or a new one if a power failure left none. All configurations are about to be written anew."""
+    """The secret of an earlier run, or a new one.
+
+    A power failure may leave an empty file; all configurations are about to be written anew.
+    """
     with contextlib.suppress(FileNotFoundError):
         if secret := path.read_text(encoding="utf-8").strip():
             return secret
