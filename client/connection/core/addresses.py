@@ -97,8 +97,11 @@ def _split(url: str) -> SplitResult:
     """The parts of a URL. Raises: ArgumentError: its host or port is none."""
     try:
         parts = urlsplit(url)
-        if "," not in parts.netloc:
+        hosts = parts.netloc.rpartition("@")[2]
+        if "," not in hosts:
             parts.port  # noqa: B018  # it is read, and checked, here
+        elif "[" in hosts:  # some versions of Python take it, and some do not
+            raise ValueError("a host in brackets beside others")
     except ValueError as error:
         raise ArgumentError(
             f"{url!r}: {error}; an IPv6 address needs an address of its own, amqp://[::1]:port/"
