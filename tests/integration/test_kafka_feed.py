@@ -32,7 +32,7 @@ from understudy.observers.feed.edge.command import feed
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
-LIMIT_S = 90.0
+LIMIT_S = 240.0
 READ_S = 0.5
 """Between two looks into a topic: each reads it whole."""
 STOPS_S = 20.0
