@@ -38,7 +38,7 @@ class WatchedFiles(Generic[T]):
 
     Attributes:
         made: of the newest files that could be used.
-        takes: called with what is made of changed files.
+        takes: called with what is made of changed files; an UnderstudyError if that cannot be used now.
 
     Raises:
         UnderstudyError: the files cannot be used.
@@ -64,6 +64,7 @@ class WatchedFiles(Generic[T]):
         self._read = seen
         try:
             made = self._make()
+            self.takes(made)
         except UnderstudyError as error:
             self._trouble = str(error)
             _log.error(f"changed {self._what} not used, the old ones stay", section=self.section, reason=str(error))
@@ -71,7 +72,6 @@ class WatchedFiles(Generic[T]):
         self._trouble = ""
         self._since_ms = _wall_ms()
         self.made = made
-        self.takes(made)
         _log.info(f"changed {self._what} in use", section=self.section, files=list(map(str, self._paths)))
 
     def shown(self) -> dict[str, Any]:

@@ -85,6 +85,8 @@ class BrokerServer:
     ) -> None:
         self._config = config
         self._watched = watched
+        if watched is not None:
+            watched.takes = self._take_users
         self._supervised = supervised
         self.facts = Facts(lambda: time.time_ns() // 1_000_000, LIMIT if config.feed.facts else 0)
         self._wanted: asyncio.Queue[_Wanted] = asyncio.Queue()
@@ -207,20 +209,28 @@ class BrokerServer:
         for files in self._tls:
             files.look()
         if self._watched is not None and self._driver is not None:
-            self._watched.takes = self._take_users
             self._watched.look()
         self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look_at_files)
 
     def _take_users(self, changed: Config) -> None:
-        """The file of the configuration has changed: bring its users into force."""
+        """Bring the users of a changed file of the configuration into force.
+
+        Raises:
+            UnderstudyError: the virtual hosts have changed, too, in which the users have their rights.
+        """
         before, users = self._config, attrs.evolve(self._config, users=changed.users)
         others = [
             each.name for each in attrs.fields(Config) if getattr(changed, each.name) != getattr(users, each.name)
         ]
         if others:
             _log.warning("changed sections come into force with the next start", sections=others)
-        if users.users == before.users or changed.broker.vhosts != before.broker.vhosts:
+        if users.users == before.users:
             return
+        if changed.broker.vhosts != before.broker.vhosts:
+            raise UnderstudyError(
+                f"broker.vhosts is {list(changed.broker.vhosts)}, and {list(before.broker.vhosts)} is in force: "
+                "users come into force with it at the next start"
+            )
         assert self._driver is not None
         self._config = users
         self._driver.renew_users(UserDirectory(users, os.urandom(32)))

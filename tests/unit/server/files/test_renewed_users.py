@@ -11,8 +11,9 @@ from tests.unit.core.clients.test_carrying import HEADER
 from tests.unit.server.sockets.test_carried_client import Driver, Transport, arrives, said
 from understudy.broker.config import Config, UserConfig
 from understudy.broker.core.clients.carrier_header import encode_header
-from understudy.broker.errors import AccessRefusedError
+from understudy.broker.errors import AccessRefusedError, UnderstudyError
 from understudy.broker.security import Permissions, UserDirectory, hash_password
+from understudy.broker.server.process.broker_server import BrokerServer
 from understudy.broker.server.turn.node_driver import NodeDriver
 
 pytestmark = pytest.mark.asyncio
@@ -89,3 +90,17 @@ async def test_a_secret_is_due_for_a_new_password_alone() -> None:
     assert (ann.secret_due, bob.secret_due) == (True, False)
     later, _ = connected(driver, "ann")
     assert not later.secret_due
+
+
+async def test_users_of_other_virtual_hosts_wait_for_the_next_start() -> None:
+    """They are not called in force: the file is shown with the reason, until it is changed back."""
+    config = Config()
+    server = BrokerServer(config)
+    changed = attrs.evolve(
+        config,
+        users=(UserConfig(name="ann", password_hash=hash_password("x", b"0123456789abcdef", ln=1)),),
+        broker=attrs.evolve(config.broker, vhosts=("/", "shop")),
+    )
+    with pytest.raises(UnderstudyError, match=r"broker.vhosts is \['/', 'shop'\], and \['/'\] is in force"):
+        server._take_users(changed)
+    server._take_users(attrs.evolve(changed, users=config.users))

@@ -81,3 +81,17 @@ def test_a_broken_pair_at_the_start_is_an_error(section: TlsConfig) -> None:
     section.key.write_text("22")
     with pytest.raises(UnderstudyError, match="belong together"):
         watched(section)
+
+
+def test_what_cannot_be_taken_is_not_in_use(section: TlsConfig) -> None:
+    files, _ = watched(section)
+
+    def refuse(_: str) -> None:
+        raise UnderstudyError("not before the next start")
+
+    files.takes = refuse
+    for path in (section.cert, section.key):
+        path.write_text("22")
+    files.look()
+    files.look()
+    assert (files.made, files.shown()["trouble"]) == ("1", "not before the next start")
