@@ -312,7 +312,7 @@ class User:
 
 @frozen
 class LoginAttempt:
-    """What somebody claims, and the hash that has to be verified for it; None if no user has a password."""
+    """A claim of a name and a password, and the hash to verify it by; None if no user has a password."""
 
     name: str
     password: str = field(repr=False)

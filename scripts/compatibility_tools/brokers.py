@@ -36,7 +36,7 @@ class Address:
 
     @property
     def values(self) -> Mapping[str, str]:
-        """What the table of suites names in braces."""
+        """Names that stand in braces in the table of suites, and their values."""
         return {"host": HOST, "port": str(self.port), "tls_port": str(self.tls_port)}
 
 

@@ -60,7 +60,7 @@ class Row:
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """What a run says of the table of known differences.
+    """The judgement of a run by the table of known differences.
 
     Attributes:
         rows: what differs, or fails here.

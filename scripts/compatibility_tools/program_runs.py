@@ -105,7 +105,7 @@ def _end(process: subprocess.Popen[bytes], grace_s: float) -> None:
 
 
 def _told_by(process: subprocess.Popen[bytes], program: Program) -> Iterator[dict[str, Any]]:
-    """What the program prints, an object a line, until its output ends."""
+    """Objects that the program prints, one a line, until its output ends."""
     deadline = time.monotonic() + program.limit_s
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     assert process.stdout is not None

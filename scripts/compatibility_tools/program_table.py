@@ -60,7 +60,7 @@ PROGRAMS: Final = (
 
 @attrs.frozen(kw_only=True)
 class ProgramRow:
-    """What became of a program.
+    """The result of a program.
 
     Attributes:
         lost: ids that were sent and never executed.

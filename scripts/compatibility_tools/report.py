@@ -1,4 +1,4 @@
-"""What a run prints: tables for people, one object as JSON. No I/O."""
+"""The report of a run: tables for people, one object as JSON. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ports of ``ha/store/coordination.py`` promise, asked of each store: the file, the simulator's, ZooKeeper.
+"""The promises of the ports in ``ha/store/coordination.py``, asked of each store: the file, the simulator's, ZooKeeper.
 
 One broker asks at a time here, or several race; ``place.until`` lets time pass for whichever store it is.
 """

@@ -59,7 +59,7 @@ class Written:
     result: SeedResult
 
     def may_miss(self, missing: str) -> bool:
-        """What its disks have lost is missing in its feed; so is an epoch whose first record only such a disk had."""
+        """True of records that its disks have lost, and of an epoch whose first record only such a disk had."""
         gaps = [f"{self.folder.name}.{broker}: the feed has a gap (rewritten)" for broker in self.lost]
         return missing in gaps or bool(self.lost and _EPOCH_UNSEEN.fullmatch(missing))
 

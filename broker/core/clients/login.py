@@ -1,4 +1,4 @@
-"""SASL: who is there, by PLAIN (RFC 4616), AMQPLAIN (the table of AMQP 0-8), or EXTERNAL (RFC 4422 appendix A).
+"""SASL: the user of a connection, by PLAIN (RFC 4616), AMQPLAIN (the table of AMQP 0-8), or EXTERNAL (RFC 4422 appendix A).
 
 EXTERNAL takes the name in the client's certificate, which TLS has verified; what the client says of itself is not looked at.
 

@@ -1,4 +1,4 @@
-"""What passive plugins hear of a core: adapters between its hooks and frozen views (``broker/plugin_api/views.py``)."""
+"""Adapters between the hooks of a core and the frozen views that passive plugins get (``broker/plugin_api/views.py``)."""
 
 from __future__ import annotations
 

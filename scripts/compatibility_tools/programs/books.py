@@ -1,4 +1,4 @@
-"""What all programs share: where the broker is, the book of executions, and what the program tells `scripts/compatibility`.
+"""Parts that all programs share: the broker's address, the book of executions, and lines for `scripts/compatibility`.
 
 A program prints a JSON object a line: ``{"kill": N}`` asks for the death of the primary,
 which a line on stdin answers; ``{"result": ...}`` ends the run.

@@ -63,7 +63,7 @@ class Bound(NamedTuple):
 
 
 class Round:
-    """What one round has declared, and where its messages go.
+    """The declarations of one round, and the ways of its messages.
 
     Attributes:
         kinds: its exchanges, and the type of each; what is published goes to one of them.

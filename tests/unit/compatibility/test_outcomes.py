@@ -1,4 +1,4 @@
-"""What outcomes of foreign suites mean: JUnit's reports, known differences, the verdict."""
+"""Outcomes of foreign suites: JUnit's reports, known differences, the verdict."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class FakeWatch:
 def gathered(
     monkeypatch: pytest.MonkeyPatch, readings: Iterator[Evidence], watch: FakeWatch, reading_s: float = 0.0
 ) -> tuple[Evidence, int]:
-    """What is returned, and after how many readings, half a second apart, STILL_S being 5 s and SETTLE_S 30 s."""
+    """The result, and how many readings it took, half a second apart; STILL_S is 5 s and SETTLE_S 30 s."""
     clock = [0.0]
     count = 0
 
@@ -96,7 +96,7 @@ def test_what_changes_or_cannot_be_read_is_not_at_rest(monkeypatch: pytest.Monke
 
 
 def test_readings_that_take_long_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a reader holds does not expire meanwhile: it is where it belongs at the next reading."""
+    """Messages that a reader holds do not expire meanwhile: they are where they belong at the next reading."""
     assert gathered(monkeypatch, iter([DIFFERENT, read(2, 1, 2), SAME]), FakeWatch(), reading_s=40.0) == (SAME, 3)
     assert gathered(monkeypatch, repeat(UNREAD), FakeWatch(), reading_s=40.0)[1] == 3
 

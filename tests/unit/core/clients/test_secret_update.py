@@ -36,7 +36,7 @@ def core() -> Core:
 
 @pytest.fixture
 def client(core: Core) -> Client:
-    """It has consumers of two queues and of direct reply-to, and has published."""
+    """A client with consumers of two queues and of direct reply-to, which has published."""
     client = Client(core)
     client.send(PROTOCOL_HEADER, encode_method(0, CONNECTION_START_OK, CAPABILITIES, "PLAIN", b"\0u\0old", "en_US"))
     core.users.answer(user())

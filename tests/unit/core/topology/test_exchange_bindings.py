@@ -473,7 +473,7 @@ def test_an_epoch_ends_them_with_an_exchange_that_is_not_durable() -> None:
 
 
 def test_a_queue_may_be_declared_between(shop: Shop) -> None:
-    """What a client has published to is found anew after each change, of any exchange on the way."""
+    """Queues are found anew after each change of any exchange on the way."""
     chain(shop)
     shop.bind("e1", "e2")
     assert shop.publish("e2") == ["q1", "q2"]

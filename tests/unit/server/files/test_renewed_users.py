@@ -93,7 +93,7 @@ async def test_a_secret_is_due_for_a_new_password_alone() -> None:
 
 
 async def test_users_of_other_virtual_hosts_wait_for_the_next_start() -> None:
-    """They are not called in force: the file is shown with the reason, until it is changed back."""
+    """The file is shown with the reason, until it is changed back; nothing is called in force."""
     config = Config()
     server = BrokerServer(config)
     changed = attrs.evolve(

@@ -21,7 +21,7 @@ def section(tmp_path: Path) -> TlsConfig:
 
 
 def watched(section: TlsConfig) -> tuple[TlsFiles[str], list[str]]:
-    """What is made of a pair is the text of both files, which must be equal; and what has been taken."""
+    """Files of which the text is made, which must be equal in both; and the texts that have been taken."""
 
     def make() -> str:
         cert, key = (path.read_text() if path.exists() else "" for path in (section.cert, section.key))
