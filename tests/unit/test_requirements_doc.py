@@ -12,9 +12,15 @@ from tests.unit.test_testing_doc import functions
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "requirements.md").read_text(encoding="utf-8")
+ENTRY = re.compile(
+    r"^- \*\*([CHKPX]-\d\d)\*\* (.+)\n"
+    r"  - held by: (.+)\n"
+    r"  - fails without it: (.+)\n"
+    r"(?:  - differs: (.+)\n)?",
+    re.MULTILINE,
+)
 ROWS = {
-    cells[0]: cells
-    for cells in re.findall(r"^\| ([CHKPX]-\d\d) \| (.*) \| (.*) \| (.*) \| ?(.*)\|$", TEXT, re.MULTILINE)
+    cells[0]: cells for cells in ENTRY.findall(re.sub(r"\n +(?! |- (?:held by|fails without it|differs):)", " ", TEXT))
 }
 DEFINED, CLASSES = definitions([*PRODUCT, *sorted((ROOT / "xa").rglob("*.py"))])
 CONFLICTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 25)
