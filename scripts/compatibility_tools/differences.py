@@ -8,7 +8,7 @@ from typing import Final
 from scripts.compatibility_tools.outcomes import Difference
 
 _INTERNET: Final = "needs a server of the Internet, badssl.com"
-_IMMEDIATE: Final = "`immediate` works here, as AMQP 0-9-1 has it; RabbitMQ refuses it with 540"
+_IMMEDIATE: Final = "`immediate` works here; RabbitMQ has 540"
 
 DIFFERENCES: Final[Mapping[str, Sequence[Difference]]] = {
     "amqp": (
