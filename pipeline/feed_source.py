@@ -102,12 +102,16 @@ def stream_files(
     return found
 
 
+HELD_PIECES: Final = 2
+"""Two cores are nearly everywhere. More pieces would cost more tasks than they spare."""
+
+
 def held(events: DataFrame) -> DataFrame:
     """Few events, read once, and then held by Spark: a table whose plan is itself alone.
 
     Spark looks at a whole plan again with each step that is added to it. Of few events that takes longer than all tasks.
     """
-    return events.coalesce(1).localCheckpoint()
+    return events.coalesce(HELD_PIECES).localCheckpoint()
 
 
 def _rows(read: DataFrame, suffix: str) -> DataFrame:
