@@ -77,6 +77,12 @@ def branch_behind_a_declaration(client: SimClient) -> None:
     client.publish("", "q", PERSISTENT, b"of the branch")
 
 
+def publish_to_a_limited_queue(client: SimClient) -> None:
+    """Its argument takes a newer format of the log: whether the group reads that is not known yet."""
+    client.write(encode_method(1, QUEUE_DECLARE, "limited", False, True, False, False, True, {"x-delivery-limit": 3}))
+    client.publish("", "limited", PERSISTENT, b"after")
+
+
 def closing(client: SimClient, commands: Callable[[SimClient], None], closes: str) -> Program:
     with client.corked():
         commands(client)
@@ -113,13 +119,17 @@ def test_they_are_carried_out_in_order(commands: Callable[[SimClient], None], cl
 
 @CLOSES
 @pytest.mark.parametrize(
-    ("commands", "left"),
-    [(purge, [b"after"]), (branch_behind_a_declaration, [b"of old"])],
+    ("commands", "queue", "left"),
+    [
+        (purge, "q", [b"after"]),
+        (branch_behind_a_declaration, "q", [b"of old"]),
+        (publish_to_a_limited_queue, "limited", [b"after"]),
+    ],
 )
 def test_a_close_waits_for_a_broker_that_recovers(
-    commands: Callable[[SimClient], None], left: list[bytes], closes: str
+    commands: Callable[[SimClient], None], queue: str, left: list[bytes], closes: str
 ) -> None:
-    """Its queues and branches are not known yet: a command is kept for later, and so is the close behind it."""
+    """Its queues, branches and format are not known yet: a command is kept for later, and so is the close behind it."""
     with scenario(backup_timeout_ms=NEVER_MS) as group:
         setup = group.hand()
         setup(calls.declare, "q")
@@ -138,5 +148,5 @@ def test_a_close_waits_for_a_broker_that_recovers(
         assert order.error is None
         first.start()
         group.ready()
-        group.everywhere("q", *left)
+        group.everywhere(queue, *left)
         assert listed(group) == {}

@@ -9,7 +9,7 @@ from understudy.broker.core.topology.exchanges import Exchange
 from understudy.broker.errors import AccessRefusedError, NotFoundError, PreconditionFailedError
 
 if TYPE_CHECKING:
-    from understudy.broker.core.clients.channel import Channel
+    from understudy.broker.core.clients.channel import Channel, Handler
     from understudy.broker.core.queues.queue import Queue
 
 BROKERS_PREFIX = "understudy."
@@ -64,6 +64,17 @@ class Names:
             match = arguments.get("x-match", "all")
             if match not in ("all", "any", "all-with-x", "any-with-x"):
                 raise PreconditionFailedError(f"invalid x-match field value {match!r}; expected all or any")
+
+    def _waits_for_group(self, key: int, kind: int, action: Handler, args: tuple[Any, ...]) -> bool:
+        """True if method ``key``, which may append a record of ``kind``, is carried out when this broker answers.
+
+        A new primary writes the oldest format until its group has linked (``ha.leading.log_format``). A refusal before that
+        would tell a client to upgrade brokers that are not old.
+        """
+        if self._broker.answering or self._broker.log.may_hold(kind):
+            return False
+        self._channel.carry_out_when_applied(key, action, args)
+        return True
 
     def _answer(self, no_wait: bool, method: int, key: int, *args: Any, queue: Queue | None = None) -> None:
         """Answer when everything logged so far is stable, and no other broker leads; of a ``queue`` of this one alone, it may."""

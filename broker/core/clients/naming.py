@@ -138,6 +138,8 @@ class Naming(Names):
         else:
             self._check_name("exchange", name)
             check_exchange(name, vhost, kind, arguments)
+            if self._waits_for_format(EXCHANGE_DECLARE, arguments, self._declare_exchange, args):
+                return
             self._check_format("exchange", name, arguments)
             self._check_alternate(name, arguments)
             flags = (
@@ -212,6 +214,8 @@ class Naming(Names):
                 if named:
                     self._check_name("queue", name)
                 check_arguments(name, vhost, arguments)
+                if self._waits_for_format(QUEUE_DECLARE, arguments, self._declare_queue, args):
+                    return
                 self._check_moves(name, arguments)
                 said = level_asked_for(name, vhost, arguments, durable=durable, exclusive=exclusive)
                 owner = self._connection if exclusive else None
@@ -243,6 +247,10 @@ class Naming(Names):
         if exchange is not None:
             self._require("read", "queue", name)
             self._require("write", "exchange", exchange)
+
+    def _waits_for_format(self, key: int, arguments: dict[str, Any], action: Handler, args: tuple[Any, ...]) -> bool:
+        """True if method ``key`` is carried out later, since this primary does not know yet if its group reads ``arguments``."""
+        return not FROM_FORMAT_5.isdisjoint(arguments) and self._waits_for_group(key, record.MOVE, action, args)
 
     def _check_format(self, kind: str, name: str, arguments: dict[str, Any]) -> None:
         asked = [argument for argument in arguments if argument in FROM_FORMAT_5]

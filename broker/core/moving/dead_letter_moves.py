@@ -188,9 +188,16 @@ class Moving:
         return ""
 
     def refused(self, queue: Queue, message: Message) -> None:
-        """``queue`` is full and does not take ``message``, which is not in any queue: its dead-letter exchange gets it."""
-        rule = queue.dead_letters
-        if rule is None or not self._broker.log.may_hold(record.MOVE):
+        """``queue`` is full and does not take ``message``, which is not in any queue: its dead-letter exchange gets it.
+
+        A new primary does that when it answers: before, it does not know if its group reads a MOVE.
+        """
+        rule, broker = queue.dead_letters, self._broker
+        if rule is None:
+            return
+        if not broker.log.may_hold(record.MOVE):
+            if not broker.answering:
+                broker.complete(broker.log.end, lambda refused: self.refused(queue, refused), message)
             return
         targets = self._targets(queue, message, rule, record.MAXLEN)
         if targets:

@@ -31,12 +31,8 @@ class ExchangeBindings(Names):
         }
 
     def _carry_out(self, key: int, action: Handler, args: tuple[Any, ...]) -> None:
-        """Do it now; but a new primary does it when it answers, for before that it does not know what its group reads."""
-        broker = self._broker
-        if broker.answering or broker.log.may_hold(record.EXCHANGE_UNBIND):
+        if not self._waits_for_group(key, record.EXCHANGE_UNBIND, action, args):
             action(args)
-        else:
-            self._channel.carry_out_when_applied(key, action, args)
 
     def _bind(self, args: tuple[Any, ...]) -> None:
         destination, source, routing_key, no_wait, arguments = args
