@@ -10,7 +10,7 @@ from pamqp.commands import Basic
 
 from understudy.client.connection.aio_pika_errors import closed, errors_as_ours
 from understudy.client.connection.core.messages import Message, Outgoing, message_of, properties_of
-from understudy.client.connection.core.topology import Binding, Entity, Exchange, Queue
+from understudy.client.connection.core.topology import AnyBinding, Binding, Entity, Exchange, ExchangeBinding, Queue
 from understudy.client.connection.core.values import table_of
 from understudy.client.connection.errors import LostError
 
@@ -82,16 +82,24 @@ class AioPikaChannel:
                     await channel.queue_bind(
                         entity.queue, entity.exchange, entity.routing_key, arguments=table_of(entity.arguments)
                     )
+                case ExchangeBinding():
+                    await channel.exchange_bind(
+                        entity.destination, entity.source, entity.routing_key, arguments=table_of(entity.arguments)
+                    )
 
     async def count(self, queue: str) -> int:
         async with errors_as_ours():
             return (await self.wire.queue_declare(queue, passive=True)).message_count or 0
 
-    async def unbind(self, binding: Binding) -> None:
+    async def unbind(self, binding: AnyBinding) -> None:
         async with errors_as_ours(encoding=True):
-            await self.wire.queue_unbind(
-                binding.queue, binding.exchange, binding.routing_key, arguments=table_of(binding.arguments)
-            )
+            arguments = table_of(binding.arguments)
+            if isinstance(binding, Binding):
+                await self.wire.queue_unbind(binding.queue, binding.exchange, binding.routing_key, arguments=arguments)
+            else:
+                await self.wire.exchange_unbind(
+                    binding.destination, binding.source, binding.routing_key, arguments=arguments
+                )
 
     async def delete_queue(self, name: str) -> None:
         async with errors_as_ours():

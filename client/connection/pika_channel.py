@@ -12,7 +12,7 @@ import pika
 
 from understudy.client.connection.core.messages import Message, Outgoing, message_of, properties_of
 from understudy.client.connection.core.port import CLOSE_TIMEOUT_S
-from understudy.client.connection.core.topology import Binding, Entity, Exchange, Queue
+from understudy.client.connection.core.topology import AnyBinding, Binding, Entity, Exchange, ExchangeBinding, Queue
 from understudy.client.connection.core.values import table_of
 from understudy.client.connection.errors import ClientError, LostError
 from understudy.client.connection.pika_errors import as_ours, fail, not_sent
@@ -91,17 +91,23 @@ class PikaChannel:
                         entity.queue, entity.exchange, entity.routing_key, table_of(entity.arguments), callback=done
                     )
                 )
+            case ExchangeBinding():
+                self._asked(
+                    lambda done: channel.exchange_bind(
+                        entity.destination, entity.source, entity.routing_key, table_of(entity.arguments), callback=done
+                    )
+                )
 
     def count(self, queue: str) -> int:
         answer = self._asked(lambda done: self._channel.queue_declare(queue, passive=True, callback=done))
         return int(answer.method.message_count)
 
-    def unbind(self, binding: Binding) -> None:
-        self._asked(
-            lambda done: self._channel.queue_unbind(
-                binding.queue, binding.exchange, binding.routing_key, table_of(binding.arguments), callback=done
-            )
-        )
+    def unbind(self, binding: AnyBinding) -> None:
+        if isinstance(binding, Binding):
+            unbind, ends = self._channel.queue_unbind, (binding.queue, binding.exchange)
+        else:
+            unbind, ends = self._channel.exchange_unbind, (binding.destination, binding.source)
+        self._asked(lambda done: unbind(*ends, binding.routing_key, table_of(binding.arguments), callback=done))
 
     def delete_queue(self, name: str) -> None:
         self._asked(lambda done: self._channel.queue_delete(name, callback=done))

@@ -12,7 +12,7 @@ from understudy.client.connection.core.failover import GIVE_UP_S, Failover
 from understudy.client.connection.core.messages import Message
 from understudy.client.connection.core.outcome import Outcome
 from understudy.client.connection.core.port import Procedure
-from understudy.client.connection.core.topology import Binding, Exchange, Queue
+from understudy.client.connection.core.topology import Exchange, Queue, exchange_binding, queue_binding
 from understudy.client.connection.core.transaction import Transaction
 from understudy.client.connection.core.transactions import Transactions
 from understudy.client.connection.pika_driver import PikaDriver
@@ -80,13 +80,25 @@ class Connection:
         self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
     ) -> None:
         """As `AsyncConnection.bind_queue`."""
-        run(self._failover.declare(_binding(queue, exchange, routing_key, arguments)))
+        run(self._failover.declare(queue_binding(queue, exchange, routing_key, arguments)))
 
     def unbind_queue(
         self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
     ) -> None:
         """Remove a binding."""
-        run(self._failover.unbind(_binding(queue, exchange, routing_key, arguments)))
+        run(self._failover.unbind(queue_binding(queue, exchange, routing_key, arguments)))
+
+    def bind_exchange(
+        self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
+    ) -> None:
+        """As `AsyncConnection.bind_exchange`."""
+        run(self._failover.declare(exchange_binding(destination, source, routing_key, arguments)))
+
+    def unbind_exchange(
+        self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
+    ) -> None:
+        """As `AsyncConnection.unbind_exchange`."""
+        run(self._failover.unbind(exchange_binding(destination, source, routing_key, arguments)))
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue with its messages and bindings; it is not declared again."""
@@ -157,10 +169,6 @@ class Consumer:
     def close(self) -> None:
         """End it: what was not acknowledged is delivered to others."""
         run(self._consumption.close())
-
-
-def _binding(queue: str, exchange: str, routing_key: str, arguments: Mapping[str, Any] | None) -> Binding:
-    return Binding(queue=queue, exchange=exchange, routing_key=routing_key, arguments=dict(arguments or {}))
 
 
 def run(procedure: Procedure[T]) -> T:

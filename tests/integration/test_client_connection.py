@@ -164,7 +164,11 @@ def test_a_failover_keeps_topology_and_consumers(opened: Open, group: Group, que
         connection.declare_queue(queue)
         connection.declare_exchange(f"{queue}.x", "fanout", durable=False)
         connection.declare_queue(answers, durable=False, exclusive=True)
+        connection.declare_exchange(f"{queue}.front", "topic", durable=False)
         connection.bind_queue(answers, f"{queue}.x")
+        connection.bind_exchange(f"{queue}.x", f"{queue}.front", "answer.#")
+        connection.bind_exchange(f"{queue}.x", f"{queue}.front", "gone")
+        connection.unbind_exchange(f"{queue}.x", f"{queue}.front", "gone")
         with connection.consumer(queue) as consumer, connection.consumer(answers) as own:
             connection.publish(b"held", queue)
             held = consumer.next(LONG_S)
@@ -177,8 +181,10 @@ def test_a_failover_keeps_topology_and_consumers(opened: Open, group: Group, que
             assert again.redelivered
             with connection.transaction() as tx:
                 tx.acknowledge(again)
-                tx.publish(b"answer", "", exchange=f"{queue}.x")
+                tx.publish(b"answer", "answer.1", exchange=f"{queue}.front")
             assert taken(own) == b"answer"
+            with pytest.raises(UnroutableError):
+                commit(connection, (f"{queue}.front", "gone"))
         assert connection.count(queue) == 0
 
 

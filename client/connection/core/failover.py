@@ -19,7 +19,7 @@ from understudy.client.connection.core.addresses import named
 from understudy.client.connection.core.backoff import Backoff
 from understudy.client.connection.core.numbers import NoChannelError
 from understudy.client.connection.core.port import Channel, Driver, Link, Procedure
-from understudy.client.connection.core.topology import Binding, Entity, Topology
+from understudy.client.connection.core.topology import AnyBinding, Entity, Topology
 from understudy.client.connection.errors import LostError, NoBrokerError, RefusedError
 
 GIVE_UP_S: Final = 60.0
@@ -223,7 +223,7 @@ class Failover:
         """
         yield from self.asked(lambda channel: partial(channel.declare, entity), then=partial(self.topology.add, entity))
 
-    def unbind(self, binding: Binding) -> Procedure[None]:
+    def unbind(self, binding: AnyBinding) -> Procedure[None]:
         self.topology.remove_binding(binding)
         yield from self.asked(lambda channel: partial(channel.unbind, binding))
 

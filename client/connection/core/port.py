@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
 from understudy.client.connection.core.messages import Outgoing
-from understudy.client.connection.core.topology import Binding, Entity
+from understudy.client.connection.core.topology import AnyBinding, Entity
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class Channel(Protocol):
     def count(self, queue: str) -> Any:
         """Result: how many messages are ready in the queue."""
 
-    def unbind(self, binding: Binding) -> Any: ...
+    def unbind(self, binding: AnyBinding) -> Any: ...
     def delete_queue(self, name: str) -> Any: ...
     def delete_exchange(self, name: str) -> Any: ...
     def publish(self, message: Outgoing) -> Any:

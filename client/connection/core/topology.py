@@ -41,7 +41,32 @@ class Binding:
     arguments: Mapping[str, Any] = attrs.field(factory=dict)
 
 
-Entity = Exchange | Queue | Binding
+@attrs.frozen(kw_only=True)
+class ExchangeBinding:
+    """A binding of the exchange ``destination`` to the exchange ``source``."""
+
+    destination: str
+    source: str
+    routing_key: str = ""
+    arguments: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+AnyBinding = Binding | ExchangeBinding
+Entity = Exchange | Queue | AnyBinding
+
+
+def queue_binding(queue: str, exchange: str, routing_key: str, arguments: Mapping[str, Any] | None) -> Binding:
+    """A binding with a copy of its arguments."""
+    return Binding(queue=queue, exchange=exchange, routing_key=routing_key, arguments=dict(arguments or {}))
+
+
+def exchange_binding(
+    destination: str, source: str, routing_key: str, arguments: Mapping[str, Any] | None
+) -> ExchangeBinding:
+    """A binding with a copy of its arguments."""
+    return ExchangeBinding(
+        destination=destination, source=source, routing_key=routing_key, arguments=dict(arguments or {})
+    )
 
 
 class Topology:
@@ -50,7 +75,7 @@ class Topology:
     def __init__(self) -> None:
         self._exchanges: dict[str, Exchange] = {}
         self._queues: dict[str, Queue] = {}
-        self._bindings: list[Binding] = []
+        self._bindings: list[AnyBinding] = []
 
     def add(self, entity: Entity) -> None:
         """Note a declaration; a later one of the same name replaces it."""
@@ -59,23 +84,27 @@ class Topology:
                 self._exchanges[entity.name] = entity
             case Queue():
                 self._queues[entity.name] = entity
-            case Binding():
+            case Binding() | ExchangeBinding():
                 if entity not in self._bindings:
                     self._bindings.append(entity)
 
     def remove_exchange(self, name: str) -> None:
-        """The exchange is deleted, and with it its bindings."""
+        """The exchange is deleted, and with it its bindings in both directions."""
         self._exchanges.pop(name, None)
-        self._bindings = [each for each in self._bindings if each.exchange != name]
+        self._bindings = [each for each in self._bindings if name not in _exchanges_of(each)]
 
     def remove_queue(self, name: str) -> None:
         """The queue is deleted, and with it its bindings."""
         self._queues.pop(name, None)
-        self._bindings = [each for each in self._bindings if each.queue != name]
+        self._bindings = [each for each in self._bindings if not isinstance(each, Binding) or each.queue != name]
 
-    def remove_binding(self, binding: Binding) -> None:
+    def remove_binding(self, binding: AnyBinding) -> None:
         self._bindings = [each for each in self._bindings if each != binding]
 
     def in_order(self) -> list[Entity]:
         """Everything, so that each entity comes after those that it needs."""
         return [*self._exchanges.values(), *self._queues.values(), *self._bindings]
+
+
+def _exchanges_of(binding: AnyBinding) -> tuple[str, ...]:
+    return (binding.exchange,) if isinstance(binding, Binding) else (binding.source, binding.destination)

@@ -16,7 +16,15 @@ from understudy.client.connection.core.failover import Failover
 from understudy.client.connection.core.messages import Message, Outgoing
 from understudy.client.connection.core.numbers import ChannelNumbers, NoChannelError
 from understudy.client.connection.core.outcome import HEADER, Outcome
-from understudy.client.connection.core.topology import Binding, Entity, Exchange, Queue, Topology
+from understudy.client.connection.core.topology import (
+    AnyBinding,
+    Binding,
+    Entity,
+    Exchange,
+    ExchangeBinding,
+    Queue,
+    Topology,
+)
 from understudy.client.connection.core.transaction import Transaction
 from understudy.client.connection.core.transactions import Transactions
 from understudy.client.connection.errors import (
@@ -84,7 +92,7 @@ class ScriptedChannel:
         self._do(f"count {queue}")
         return 3
 
-    def unbind(self, binding: Binding) -> None:
+    def unbind(self, binding: AnyBinding) -> None:
         self._do("unbind")
 
     def delete_queue(self, name: str) -> None:
@@ -529,4 +537,15 @@ def test_a_topology_holds_each_entity_once() -> None:
     assert topology.in_order() == [Queue(name="q", durable=False), Binding(queue="q", exchange="x")]
     topology.remove_exchange("x")
     assert topology.in_order() == [Queue(name="q", durable=False)]
+    around = [ExchangeBinding(destination="y", source="x"), ExchangeBinding(destination="x", source="y")]
+    kept = ExchangeBinding(destination="y", source="z")
+    for binding in (*around, kept, *around):
+        topology.add(binding)
+    topology.add(Exchange(name="z"))
+    assert topology.in_order() == [Exchange(name="z"), Queue(name="q", durable=False), *around, kept]
+    topology.remove_binding(around[0])
+    topology.remove_queue("y")  # an exchange of that name stays
+    assert topology.in_order()[-2:] == [around[1], kept]
+    topology.remove_exchange("x")
+    assert topology.in_order() == [Exchange(name="z"), Queue(name="q", durable=False), kept]
     assert attrs.asdict(Queue(name="q"))["durable"]
