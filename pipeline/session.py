@@ -46,6 +46,8 @@ UNCOMPILED: Final[Mapping[str, str]] = {
 """For small feeds: compiling plans, planning anew between stages, and describing plans for a page would take most of the time."""
 QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 """So would the optimising compiler of Java. Without it Java reserves 48 MB for compiled code, which a minute of plans fills."""
+THROUGHPUT: Final = "-XX:+UseParallelGC"
+"""Large feeds: Java's default collector works beside the tasks, and takes 7 % of CPU and a third of memory more."""
 _ALL_STARTS: Final = (
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote -Xlog:disable -Xlog:all=warning:stderr"
 )
@@ -86,7 +88,7 @@ class SessionSettings:
     shuffle_partitions: int = SHUFFLE_PARTITIONS
     work: Path | None = None
     jars: Sequence[ConnectorJars] = ()
-    java: str = ""
+    java: str = THROUGHPUT
     more: Mapping[str, str] = attrs.field(factory=dict)
 
 
