@@ -38,6 +38,10 @@ class LogSender:
         self.told_stable = 0
         self.owed = 0
 
+    def owes(self, offset: int) -> None:
+        """Send all up to ``offset`` without credit."""
+        self.owed = max(self.owed, offset)
+
     def messages(self, tell_stable: bool) -> list[bytes]:
         """What may be sent now. Every batch tells the stable position; with ``tell_stable`` a changed one is told alone."""
         log = self._log

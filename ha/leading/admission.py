@@ -79,9 +79,7 @@ class Admission:
         if backup.link is not None and backup.link is not link:
             backup.link.close("replaced by a newer link")
         backup.linked(link, self._broker.now_ms)
-        backup.low_disk = sync.low_disk
-        if not backup.listed:
-            backup.guard = None
+        backup.reports_disk(sync.low_disk)
         common = log.epochs.common_offset(log.closed_end, list(sync.starts), sync.end)
         continues = not sync.part and common >= sync.log_start and log.kept.reaches(common, log.closed_end)
         # Who still has its transient messages gets no refill, so the log it is sent must hold those that came after it left.
@@ -90,38 +88,33 @@ class Admission:
             if continues and common >= log.stable:
                 self._resume(backup, sync, common)
             else:
-                backup.must_leave = (
-                    f"its log ends at {sync.end}, common with ours up to {common}, stable is {log.stable}"
-                )
                 # Who was listed held all of its catch-up: if that is broken off now, its disk has lost the end of it.
-                backup.lost_data = common < log.stable or sync.part
-                backup.acked = min(backup.acked, common)  # what it acknowledged once and has lost is on no disk
-                link.close(f"{backup.broker} has to be removed from the in-sync set before it is caught up")
-                backup.unlinked(self._broker.now_ms)
+                reason = f"its log ends at {sync.end}, common with ours up to {common}, stable is {log.stable}"
+                backup.cannot_resume(reason, common, lost_data=common < log.stable or sync.part)
+                told = f"{backup.broker} has to be removed from the in-sync set before it is caught up"
+                backup.dropped(told, self._broker.now_ms)
         elif sync.low_disk:  # it takes nothing now; it may let go of what it holds, if what the group holds fits then
-            backup.awaiting_ids = True
+            backup.asked_for_ids()
             group, brings = self._in_sync.group, bytes_to_bring(self._broker.state)
             link.send(wire.encode_catch_up(self._epoch, group.founding, group.forced, brings))
         elif continues and not sync.noes and log.whole_after(common):
             # Else a refill would bring transient messages for queues whose declaration it gets with the log, later.
             self._resume(backup, sync, common)
         else:
-            backup.awaiting_ids = True
+            backup.asked_for_ids()
             group = self._in_sync.group
             link.send(wire.encode_catch_up(self._epoch, group.founding, group.forced))
         self._host.status_changed()
 
     def _resume(self, backup: RemoteBackup, sync: wire.Sync, common: int) -> None:
         assert backup.link is not None
-        backup.acked = 0
-        backup.resumed_at = self._log.closed_end
+        refill = CatchUp(self._broker.state, {}, refill_after=common) if sync.fresh else None
+        backup.resumed(self._log.closed_end, self.sender_after(common), refill)
         group = self._in_sync.group
         backup.link.send(wire.encode_resume(self._epoch, common, self._log.stable, group.founding, group.forced))
-        if sync.fresh:
-            backup.catch_up = CatchUp(self._broker.state, {}, refill_after=common)
-            for message in backup.catch_up.opening():
+        if refill is not None:
+            for message in refill.opening():
                 backup.link.send(message)
-        backup.sender = self.sender_after(common)
         if backup.listed:
             backup.tell(BrokerStatus.READY.value)
         self._host.happened(
@@ -144,12 +137,9 @@ class Admission:
 
     def start_catch_up(self, backup: RemoteBackup, catch_up: CatchUp) -> None:
         assert backup.link is not None
-        assert not backup.listed, f"a catch-up must not touch {backup.broker}, which is listed"
-        backup.awaiting_ids = False
-        backup.catch_up = catch_up
+        backup.catch_up_begins(catch_up, self.sender_after(catch_up.base))
         for message in catch_up.opening():
             backup.link.send(message)
-        backup.sender = self.sender_after(catch_up.base)
         left = catch_up.blockers()
         self._host.happened(
             CatchUpBegins(

@@ -1,4 +1,7 @@
-"""BackupReadiness: what is between one backup and being ready, as its primary sees it."""
+"""BackupReadiness: what is between one backup and being ready, as its primary sees it.
+
+`is_ready` is the rule. The blockers, in words, numbers and facts of the feed, explain it, and decide nothing.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,9 @@ class BackupReadiness:
         return since_text(wall_ms - now_ms + self.since_ms)
 
     def blockers(self) -> list[str]:
-        """In words: what has to come before it is ready; empty if it is listed, linked and stays so."""
+        """In words: what has to come before the backup is ready; empty if and only if it is."""
+        if self.is_ready:
+            return []
         if self.barred:
             return [self.barred]
         found = []
@@ -84,14 +89,14 @@ class BackupReadiness:
             found = [f"is to leave the in-sync set: {self.leaving}" if self.listed else self.leaving]
         if not self.linked:
             return found + self._unlinked()
-        if self.leaving or self.listed:
+        if self.leaving:
             return found
         return self._lacking() or ["waits to be added to the in-sync set"]
 
     @property
     def is_ready(self) -> bool:
-        """Nothing has to come before."""
-        return not self.blockers()
+        """The rule of readiness: listed and linked, with no reason to leave the set, and not barred."""
+        return self.listed and self.linked and not self.leaving and not self.barred
 
     def counts(self) -> dict[str, int]:
         """Number of things that keep the backup from being ready, by kind; 0 for kinds that do not apply.

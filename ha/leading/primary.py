@@ -25,7 +25,6 @@ from understudy.ha.leading.backup_readiness import BackupReadiness
 from understudy.ha.leading.fitness import Fitness
 from understudy.ha.leading.in_sync_set import InSyncSet
 from understudy.ha.leading.log_format import LogFormat
-from understudy.ha.leading.queue_guard import QueueGuard
 from understudy.ha.leading.readiness_log import ReadinessLog
 from understudy.ha.leading.remote_backup import RemoteBackup
 from understudy.ha.leading.written_anew import WrittenAnew
@@ -240,7 +239,8 @@ class Primary:
         if catch_up is not None and backup.opening:
             if not self._open(link, catch_up):
                 return
-            sender = backup.sender = self._admission.sender_after(catch_up.base)
+            sender = self._admission.sender_after(catch_up.base)
+            backup.log_opens(sender)
         try:
             for message in sender.messages(flush):
                 link.send(message)
@@ -251,7 +251,7 @@ class Primary:
             while (piece := catch_up.next_message()) is not None:
                 link.send(piece)
             if catch_up.refill and catch_up.finished:
-                backup.catch_up = None  # nothing asks for it any more
+                backup.refill_ends()
 
     def _moved(self, move: Move) -> None:
         """Backups that are being caught up may need what has moved sent."""
@@ -299,7 +299,7 @@ class Primary:
         elif kind == wire.NO:
             self._refused(backup, *wire.decode_no(message))
         elif kind == wire.LOW_DISK:
-            backup.low_disk = wire.decode_text(message)
+            backup.reports_disk(wire.decode_text(message))
             self._check_disks()
         else:
             raise wire.misplaced(kind, "primary")
@@ -346,8 +346,7 @@ class Primary:
     def _transaction_closing(self, tx: TxBuffer) -> None:
         """prepare_ordered: a tracker for each backup that does not hold the whole tx-queue yet."""
         for backup in self.backups.values():
-            if backup.catch_up is not None and backup.catch_up.lacks(tx.tx_id):
-                backup.trackers.track(tx, backup.catch_up.ids_held(tx.tx_id))
+            if backup.tx_closes(tx):
                 self._tell_trackers(backup, tx_id_text(tx.tx_id))
 
     def _tell_trackers(self, backup: RemoteBackup, tx: str) -> None:
@@ -359,7 +358,7 @@ class Primary:
         """A joiner: guard it when it has been sent everything, list it when it has passed the guard."""
         if backup.guard is None:
             if backup.may_be_guarded() and backup.keeps_up(self._log.closed_end):
-                backup.guard = QueueGuard(self._log.closed_end)
+                backup.guard_from(self._log.closed_end)
         elif backup.may_be_listed() and self._may_change_set() and self._has_asked_all():
             self.in_sync.request_change(backup.broker, True, self._broker.now_ms)
 
@@ -402,7 +401,7 @@ class Primary:
         if tx is not None and tx.in_doubt and self.status is BrokerStatus.RECOVERING:
             in_time = True
         if backup.listed and undecided and tx is not None and in_time:
-            backup.must_leave = f"it refused transaction {tx_id}: {reason}"
+            backup.cannot_stay(f"it refused transaction {tx_id}: {reason}")
             self._host.happened(
                 TransactionRefused(
                     backup=backup.broker, tx=tx_id_text(tx_id), prepare_offset=prepare_offset, reason=reason
@@ -417,14 +416,14 @@ class Primary:
         elif not backup.listed:
             self._drop_link(backup, f"a no to transaction {tx_id} counts only from a listed broker; rejoin by catch-up")
         else:
-            backup.must_leave = f"it refused transaction {tx_id} after it was decided"
+            backup.cannot_stay(f"it refused transaction {tx_id} after it was decided")
             self._drop_link(backup, backup.must_leave)
 
     def _owe_rollback(self, backup: RemoteBackup, tx_id: int) -> None:
         """Let ROLLBACK pass without credit: a backup that has refused a transaction acknowledges nothing before it holds that."""
         tx = self._broker.state.transactions.get(tx_id)
         if tx is not None and backup.sender is not None:
-            backup.sender.owed = max(backup.sender.owed, tx.outcome_offset)
+            backup.sender.owes(tx.outcome_offset)
 
     def _was_rolled_back(self, tx_id: int) -> bool:
         state = self._broker.state
@@ -444,9 +443,7 @@ class Primary:
         self._host.status_changed()
 
     def _drop_link(self, backup: RemoteBackup, reason: str) -> None:
-        if backup.link is not None:
-            backup.link.close(reason)
-        backup.unlinked(self._broker.now_ms)
+        backup.dropped(reason, self._broker.now_ms)
         self._forget_joiner(backup)
         self._host.status_changed()
 
@@ -497,13 +494,13 @@ class Primary:
         if change is not None and change.broker == backup.broker:
             return  # it is on its way out, and whatever happens meanwhile, why is said
         if backup.must_leave:
-            backup.leaving = backup.must_leave
+            backup.to_leave(backup.must_leave)
         elif backup.link is None and backup.broker in self._dead and (backup.ever_linked or self._has_asked_all()):
-            backup.leaving = "its link is lost, and the store says that it is not running"
+            backup.to_leave("its link is lost, and the store says that it is not running")
         elif silent_ms >= limit_ms:
-            backup.leaving = f"it acknowledged nothing for {silent_ms} ms"
+            backup.to_leave(f"it acknowledged nothing for {silent_ms} ms")
         else:
-            backup.leaving = backup.low_disk
+            backup.to_leave(backup.low_disk)
         # Who has lost what it held is no copy any more: below the minimum work waits until it has been caught up.
         may_leave = backup.lost_data or self.in_sync.may_shrink()
         if backup.leaving and may_leave and self._may_change_set():
@@ -597,21 +594,26 @@ class Primary:
             self.backups[broker] = RemoteBackup(broker, True, self._broker.now_ms)
         for backup in list(self.backups.values()):
             if backup.broker in members and not backup.listed:
-                backup.listed = True
-                backup.guard = None
-                backup.progress_ms = self._broker.now_ms
-                backup.tell(BrokerStatus.READY.value)
+                self._listed(backup)
             elif backup.broker not in members and backup.listed:
-                backup.listed = False
-                if backup.leaving:
-                    self.absent.expelled(backup.broker, backup.leaving)
-                reason = f"expelled from the in-sync set: {backup.leaving or 'the store says so'}"
-                backup.must_leave = backup.leaving = ""
-                backup.lost_data = False
-                self._drop_link(backup, reason)
+                self._expelled(backup)
             elif not backup.listed and (bar := self.in_sync.group.bar_of(backup.broker)) is not None:
                 self._drop_link(backup, bar_text(bar))
         self._check_work()
+        self._host.status_changed()
+
+    def _listed(self, backup: RemoteBackup) -> None:
+        now_ms = self._broker.now_ms
+        if backup.guard is None:  # then it has to show that it holds what is stable, as whoever returns
+            backup.dropped("the store lists it, and this primary does not hold completions for it", now_ms)
+        backup.enters_set(now_ms)
+
+    def _expelled(self, backup: RemoteBackup) -> None:
+        if backup.leaving:
+            self.absent.expelled(backup.broker, backup.leaving)
+        reason = f"expelled from the in-sync set: {backup.leaving or 'the store says so'}"
+        backup.expelled(reason, self._broker.now_ms)
+        self._forget_joiner(backup)
         self._host.status_changed()
 
     def _tell_set(self, members: set[BrokerId]) -> None:

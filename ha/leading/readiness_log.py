@@ -36,10 +36,9 @@ class ReadinessLog:
         self._due_ms = now_ms + LOG_EVERY_MS
         before, self._told = self._told, {}
         for row in self._readiness():
-            blockers = "; ".join(row.blockers())
-            if not blockers or now_ms - row.since_ms < LOG_EVERY_MS:
+            if row.is_ready or now_ms - row.since_ms < LOG_EVERY_MS:
                 continue
-            self._told[row.broker] = blockers
+            self._told[row.broker] = blockers = "; ".join(row.blockers())
             if before.get(row.broker) != blockers:
                 self._tell(
                     BackupNotReady(

@@ -153,7 +153,7 @@ class OperatorCommands:
             wish.tries += 1
             backup = self._backups.get(wish.broker)
             if wish.expels and backup is not None and backup.listed:
-                backup.leaving = f"an operator has expelled it ({wish.request.user})"
+                backup.to_leave(f"an operator has expelled it ({wish.request.user})")
             self._in_sync.request_bars(wish.broker, wanted, self._broker.now_ms)
 
     def _is_done(self, wish: _Wish) -> bool:

@@ -136,10 +136,11 @@ class StepDown:
             return f"is barred (understudy admit {name})"
         if lack := group.damage_of(name):
             return f"must not lead: {lack}"
-        blockers = backup.readiness(self._broker.state).blockers() if backup is not None else ["it is not linked"]
+        row = backup.readiness(self._broker.state) if backup is not None else None
+        blockers = row.blockers() if row is not None else ["it is not linked"]
         if name not in group.members:
             return f"is not in the in-sync set {{{', '.join(group.members)}}}: {'; '.join(blockers) or 'it joins'}"
-        if blockers:
+        if row is None or not row.is_ready:
             return f"is not ready: {'; '.join(blockers)}"
         if info is None or not info.alive:
             return "does not reach the coordination store"

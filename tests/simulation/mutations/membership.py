@@ -8,10 +8,12 @@ import attrs
 
 from tests.simulation.mutations.mutation import Bug, mutation
 from tests.simulation.sim_store import SimCoordination
+from understudy.broker.state_table import StateTable
 from understudy.ha.following.backup import Backup
+from understudy.ha.leading import remote_backup
 from understudy.ha.leading.in_sync_set import InSyncSet
 from understudy.ha.leading.primary import Primary
-from understudy.ha.leading.remote_backup import RemoteBackup
+from understudy.ha.leading.remote_backup import JOINING, BackupEvent, BackupState, RemoteBackup
 from understudy.ha.leading.written_anew import WrittenAnew
 from understudy.ha.status import BrokerStatus
 from understudy.ha.store.coordination import Answer, GroupState
@@ -84,6 +86,8 @@ def guarded_before_it_is_caught_up(bug: Bug) -> None:
             bug.strike()
         return True
 
+    moves = JOINING.moves | {(BackupState.CATCHING_UP, BackupEvent.GUARD): BackupState.GUARDED}
+    bug.replace(remote_backup, "JOINING", StateTable(moves))
     bug.replace(RemoteBackup, "caught_up", property(caught_up))
 
 

@@ -14,13 +14,14 @@ from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import ALL_EPOCHS, BrokerState
 from understudy.broker.log import record
 from understudy.broker.message import Message
+from understudy.broker.state_table import StateTable
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.ha.following.low_disk import LowDisk
+from understudy.ha.leading import remote_backup
 from understudy.ha.leading.admission import Admission
-from understudy.ha.leading.remote_backup import RemoteBackup
+from understudy.ha.leading.remote_backup import JOINING, BackupEvent, BackupState, RemoteBackup
 from understudy.replicator import snapshot, wire
 from understudy.replicator.broker_replicator import BrokerReplicator
-from understudy.replicator.catch_up import CatchUp
 from understudy.replicator.fabric import Link
 from understudy.replicator.id_set import IdSet
 from understudy.replicator.log_sender import LogSender
@@ -80,7 +81,8 @@ def cut_is_not_durable(bug: Bug) -> None:
 @mutation("G7")
 def listed_broker_is_caught_up(bug: Bug) -> None:
     """A catch-up touches a broker that is in the in-sync set."""
-    real, real_start = Admission.synchronize, Admission.start_catch_up
+    real: Any = Admission.synchronize
+    asks: Any = RemoteBackup.awaiting_ids
 
     def synchronize(self: Admission, link: Link, sync: wire.Sync) -> None:
         backup = self._backups.get(link.peer)
@@ -95,16 +97,15 @@ def listed_broker_is_caught_up(bug: Bug) -> None:
             return
         bug.strike()
         backup.linked(link, self._broker.now_ms)
-        backup.awaiting_ids = True
         link.send(wire.encode_catch_up(self._epoch))
 
-    def start_catch_up(self: Admission, backup: RemoteBackup, catch_up: CatchUp) -> None:
-        listed, backup.listed = backup.listed, False
-        real_start(self, backup, catch_up)
-        backup.listed = listed
+    def awaiting_ids(self: RemoteBackup) -> bool:
+        return bool(asks.fget(self)) or self.state is BackupState.RETURNING
 
+    moves = JOINING.moves | {(BackupState.RETURNING, BackupEvent.CATCH_UP): BackupState.IN_SYNC}
+    bug.replace(remote_backup, "JOINING", StateTable(moves))
+    bug.replace(RemoteBackup, "awaiting_ids", property(awaiting_ids))
     bug.replace(Admission, "synchronize", synchronize)
-    bug.replace(Admission, "start_catch_up", start_catch_up)
 
 
 @mutation("G1", "G7")

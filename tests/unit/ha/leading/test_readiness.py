@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import attrs
@@ -15,6 +16,7 @@ from understudy.ha.leading.backup_readiness import BackupReadiness
 from understudy.ha.leading.remote_backup import RemoteBackup
 from understudy.ha.showing.feed_facts import HaFacts
 from understudy.replicator import wire
+from understudy.replicator.log_sender import LogSender
 
 
 class SilentLink:
@@ -123,6 +125,7 @@ def test_since_is_when_it_linked_or_when_it_lost_its_link() -> None:
     backup.unlinked(4_000)
     assert backup.since_ms == 3_000, "what was lost is not lost again"
     backup.linked(SilentLink(), 5_000)
+    backup.resumed(0, LogSender(BrokerState().log, 0, 1), None)
     backup.linked(SilentLink(), 6_000)
     assert backup.since_ms == 6_000
     shown = backup.readiness(BrokerState())
@@ -158,3 +161,22 @@ class ToldFacts:
 
     def tx_text(self, tx: str) -> str:
         return tx
+
+
+def test_blockers_explain_the_rule_of_readiness_and_add_nothing_to_it() -> None:
+    """In each combination of what a row says: words, counts and facts are empty if and only if the backup is ready."""
+    flags = ("listed", "linked", "ever_linked", "running", "catching_up", "guarded")
+    texts = ("leaving", "barred", "expelled", "")
+    changes: list[dict[str, Any]] = [
+        {**dict(zip(flags, row, strict=True)), "lag_records": lag, "queues": queues, **({text: "why"} if text else {})}
+        for row, lag, queues, text in product(
+            product((False, True), repeat=len(flags)), (0, 7), ((), (("a", 5),)), texts
+        )
+    ]
+    rows = [attrs.evolve(JOINER, **each) for each in changes]
+    for row in rows:
+        ready = row.listed and row.linked and not row.leaving and not row.barred
+        assert row.is_ready is ready
+        assert (not row.blockers()) is ready
+        assert (not any(row.counts().values())) is ready
+    assert sum(row.is_ready for row in rows) == 2**4 * 2 * 2 * 2
