@@ -137,18 +137,18 @@ class HaBroker:
             self._seen_brokers = True
             self._former = brokers.get(self.config.broker)
         if self._first_read or self._found_request:
-            self.backup.brokers = brokers  # until store and journal are known to belong together, nothing is done
+            self.backup.knows(brokers)  # until store and journal are known to belong together, nothing is done
             return
         self.stored.noticed(self.group, group, self.now_ms)
         if group is None:
-            self.backup.brokers = brokers
+            self.backup.knows(brokers)
             if self.primary is not None:
                 self.primary.known(brokers)
             return
         if self._refuse_foreign(group):
             return
         if self.primary is not None:
-            self.backup.brokers = brokers
+            self.backup.knows(brokers)
             self.primary.group_changed(group, brokers)
         else:
             self._judge_journal(group)
@@ -221,7 +221,7 @@ class HaBroker:
         founded = self.replicator.founds and not epoch_seen and group.epoch == 1 and self._founded_here(group)
         self._first_read = self._found_request = 0
         if founded:
-            self.backup.group = group
+            self.backup.adopt(group)
             self.promoted(group)
         else:
             if self._seen_brokers:
@@ -245,14 +245,16 @@ class HaBroker:
             return False
         self._without_store = self._knows_less(shown)
         self._first_read = self._found_request = self._retry_ms = 0
-        self.backup.suspended = True
-        self.backup.group = GroupState(
-            epoch=self.replicator.epoch_seen,
-            primary=leader,
-            members=(),
-            version=0,
-            min_insync=self.config.min_insync,
-            founding=self.replicator.founding,
+        self.backup.suspend(True)
+        self.backup.adopt(
+            GroupState(
+                epoch=self.replicator.epoch_seen,
+                primary=leader,
+                members=(),
+                version=0,
+                min_insync=self.config.min_insync,
+                founding=self.replicator.founding,
+            )
         )
         self.stored.noticed(self.backup.group, shown, self.now_ms)
         return True
@@ -269,10 +271,10 @@ class HaBroker:
             return
         if leader is None:
             self.stopped = "the store knows less than the journal"
-            self.backup.group = None
+            self.backup.adopt(None)
             self._host.refuse_to_run(self._without_store)
         elif leader != group.primary:
-            self.backup.group = attrs.evolve(group, primary=leader)
+            self.backup.adopt(attrs.evolve(group, primary=leader))
 
     def _knows_less(self, shown: GroupState | None) -> str:
         """Why this broker refuses to run with such a store."""
@@ -314,12 +316,12 @@ class HaBroker:
 
     def _judge_journal(self, group: GroupState) -> None:
         """Once: does the recovered journal hold what it should? Only of a listed broker others believe that it does."""
-        backup = self.backup
-        if not backup.judged:
-            backup.judged = True
+        if not self.backup.judged:
+            doubt = ""
             if self.config.broker in group.members and self.replicator.epoch_seen:
                 claim = self._former.claim if self._former is not None else None
-                backup.doubt = own_loss(self.replicator.part, claim, *self._recovered)
+                doubt = own_loss(self.replicator.part, claim, *self._recovered)
+            self.backup.judge(doubt)
 
     @property
     def _way_out(self) -> str:
@@ -340,7 +342,7 @@ class HaBroker:
         """Refuse to run, if the store holds a group that was founded anew since this journal was written."""
         replicator = self.replicator
         if not replicator.is_foreign(group.founding):
-            replicator.group_founding = group.founding
+            replicator.belongs_to(group.founding)
             self.broker.founding = f"{group.founding:x}"
             return False
         self.stopped = "the group was founded anew"
@@ -361,16 +363,16 @@ class HaBroker:
             if not self._missing:
                 self.happened(StoreLacksGroup(missing=stored.missing))
             self._missing = stored.missing
-            self.backup.suspended = True
+            self.backup.suspend(True)
             if primary is not None:
-                primary.suspended = True
+                primary.suspend()
                 primary.anew.begin(stored.shown)
             return
         assert group is not None
         self._found_again(group)
         if self._refuse_foreign(group):
             return
-        self.backup.suspended = not self._reached
+        self.backup.suspend(not self._reached)
         if primary is None:
             self._without_store = ""
             self._judge_journal(group)
@@ -402,17 +404,15 @@ class HaBroker:
 
     def coordination_lost(self) -> None:
         self._reached = False
-        if self.primary is not None:
-            self.primary.anew.reached = False
-        self.backup.suspended = True
+        self.backup.suspend(True)
         self._second_look = 0
         if self.primary is not None:
-            self.primary.suspended = True
+            self.primary.store_seen(suspended=True, reached=False)
 
     def coordination_regained(self) -> None:
         """A primary goes on when it has read that it still leads: alone in its set it has nobody else who would tell it."""
         self._reached = True
-        self.backup.suspended = bool(self.stored.missing)
+        self.backup.suspend(bool(self.stored.missing))
         if self.stored.missing:
             self.stored.ask(self.group, self.now_ms)
         elif self.primary is not None:
@@ -436,8 +436,7 @@ class HaBroker:
         """The store has just been read: ``group`` is what it holds."""
         primary.group_changed(group, self.backup.brokers)
         if not self.stopped and (group.epoch, group.primary) == (primary.epoch, self.config.broker):
-            primary.suspended = False
-            primary.anew.reached = self._reached
+            primary.store_seen(suspended=False, reached=self._reached)
 
     def disk_low(self, reason: str, room: int) -> None:
         """The disk is nearly full ("": it is not any more). A primary refuses new work; a backup says so, and leaves if it may.
@@ -556,7 +555,7 @@ class HaBroker:
     def promoted(self, group: GroupState) -> None:
         """The store holds this broker as the primary of ``group.epoch``."""
         replicator = self.replicator
-        replicator.group_founding = group.founding
+        replicator.belongs_to(group.founding)
         self.broker.founding = f"{group.founding:x}"
         self.broker.elsewhere = None
         # Durable with the EPOCH record, before anything is said under it; and before the log is cut: see `DiskClaim`.
@@ -577,8 +576,7 @@ class HaBroker:
             replicator.vouched,
             FormerPrimary(broker=former, newest_record_format=self.backup.primary_reads) if former else None,
         )
-        self.primary.suspended = self.backup.suspended
-        self.primary.anew.reached = self._reached
+        self.primary.store_seen(suspended=self.backup.suspended, reached=self._reached)
         self.primary.known(self.backup.brokers)
         self.primary.begin(noes, transients_lost)
         early, self._early = self._early, {}

@@ -317,10 +317,10 @@ class BrokerReplicator:
         self.apply_told()  # all others look at what is applied
         if kind == wire.RESUME:
             epoch, common, _ = wire.decode_resume(message)
-            self.forced = max(self.forced, wire.decode_forced(message))
+            self.note_forced(wire.decode_forced(message))
             self._resume(epoch, common, wire.decode_founding(message))
         elif kind == wire.CATCH_UP:
-            self.forced = max(self.forced, wire.decode_forced(message))
+            self.note_forced(wire.decode_forced(message))
             self._begin_catch_up(wire.decode_catch_up(message), wire.decode_founding(message))
         elif kind in (wire.BASE, wire.DROP, wire.TRANSACTION, wire.QUEUE, wire.CAUGHT_UP):
             self._require_link()
@@ -339,6 +339,14 @@ class BrokerReplicator:
             raise wire.WireError(
                 f"the primary leads another group of this name, of founding {founding:x}; this broker knows founding {known:x}"
             )
+
+    def belongs_to(self, founding: int) -> None:
+        """Note the founding of the group that the store holds."""
+        self.group_founding = founding
+
+    def note_forced(self, epoch: int) -> None:
+        """Note an epoch that an operator has forced, as the store or a primary says."""
+        self.forced = max(self.forced, epoch)
 
     def _accept_epoch(self, epoch: int, founding: int) -> None:
         self._check_founding(founding)

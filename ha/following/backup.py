@@ -122,6 +122,23 @@ class Backup:
 
     # -- the store ------------------------------------------------------------------------------------------------------
 
+    def knows(self, brokers: dict[BrokerId, BrokerInfo]) -> None:
+        """Note the brokers that the store shows, and do nothing yet."""
+        self.brokers = brokers
+
+    def adopt(self, group: GroupState | None) -> None:
+        """Take ``group`` for the state of the group, None for none, and do nothing yet."""
+        self.group = group
+
+    def suspend(self, suspended: bool) -> None:
+        """Note whether the store is out of reach, or lacks the group: no campaign then."""
+        self.suspended = suspended
+
+    def judge(self, doubt: str) -> None:
+        """Note what the comparison of the journal with this broker's former claims has shown, "" for nothing."""
+        self.judged = True
+        self.doubt = doubt
+
     def group_changed(self, group: GroupState, brokers: dict[BrokerId, BrokerInfo]) -> None:
         """The store as it is."""
         before = self.group
@@ -131,7 +148,7 @@ class Backup:
             self.act()  # what is shown is older than what is known
             return
         self.group = group
-        self._replicator.forced = max(self._replicator.forced, group.forced)
+        self._replicator.note_forced(group.forced)
         if before is not None and before.damage_of(self._config.broker) and not group.damage_of(self._config.broker):
             self.doubt = ""  # who leads has seen that this log is whole, or an operator has decided
         if (

@@ -154,6 +154,20 @@ class Primary:
         self._check_work()
         broker.refusal = ""
 
+    def suspend(self) -> None:
+        """Note that the store has lost the group: alone in its set, this primary decides nothing."""
+        self.suspended = True
+
+    def store_seen(self, *, suspended: bool, reached: bool) -> None:
+        """Note how the store stands.
+
+        Args:
+            suspended: the store is out of reach, or does not show this broker as the primary.
+            reached: the store has been in reach since the group was seen there last.
+        """
+        self.suspended = suspended
+        self.anew.store_seen(reached)
+
     def _become_active(self) -> None:
         self.status = BrokerStatus.ACTIVE
         self._raise_format()

@@ -63,6 +63,10 @@ class WrittenAnew:
         self._pauses = 0
         self.reached = False
 
+    def store_seen(self, reached: bool) -> None:
+        """Note whether the store has been in reach since the group was seen there last."""
+        self.reached = reached
+
     @property
     def waits(self) -> bool:
         """A proof is being gathered."""
