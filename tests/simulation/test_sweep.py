@@ -1,4 +1,4 @@
-"""Every promise holds on 1,000 seeds, and the sweep that says so saw enough. The same as ``scripts/simulate --seeds 0..999``."""
+"""Every promise holds on 400 seeds, and the sweep saw enough faults. The same as ``scripts/simulate --seeds 0..399``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pytest
 
 from tests.simulation.sweep import sweep
 
-SEEDS = range(1_000)
+SEEDS = range(400)
 SHORT = range(12)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
-def test_every_promise_holds_on_1000_seeds() -> None:
+def test_every_promise_holds_on_many_seeds() -> None:
     found = sweep(SEEDS)
     print(found.summary())
     assert found.ok, "\n".join([found.summary(), *found.problems()])
