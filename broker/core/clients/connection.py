@@ -149,7 +149,7 @@ class Connection:
         finished: nothing more will be said: write what is left, then close the socket.
         unstable_bytes: of messages that were published and are not stable, and of frames that wait in channels.
         unfinished_bytes: of messages and frames that have not come whole, counted from connection.open on.
-        published_to: the log's end after the last publish outside a transaction.
+        published_to: the log's end after the last publish, or rejection to a dead-letter exchange, outside a transaction.
         published_plainly: in this turn something was published outside transactions, and without confirms.
         carried_by: the broker that carries the client to this one, "" for none.
         certificate: subject of the certificate that the client has shown, "" for none.

@@ -302,12 +302,16 @@ class Consuming:
         if self.demarcation.active:
             self.demarcation.settle(taken, requeue=requeue, rejected=not requeue, failed=failed)
             return
+        moving = self._broker.moving
+        moved_before = moving.moved_at
         for delivery in taken:
             if requeue:
                 self._broker.requeue(delivery.queue, delivery.entry, failed)
             else:
-                self._broker.moving.leave(delivery.queue, delivery.entry, record.REJECTED)
+                moving.leave(delivery.queue, delivery.entry, record.REJECTED)
             self.free_slot(delivery)
+        if moving.moved_at != moved_before:
+            self._connection.published_to = moving.moved_at
         self._broker.returning.write_for(self._connection)
 
     def _recover(self, args: tuple[Any, ...]) -> None:

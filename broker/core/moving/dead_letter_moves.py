@@ -42,12 +42,13 @@ class Moving:
 
     Attributes:
         waiting: messages that were taken out of their queue, and have still to leave it, in order: message and reason.
+        moved_at: offset of the newest MOVE.
     """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.waiting: dict[Queue, deque[tuple[Entry, int]]] = {}
-        self._moves = self._bytes = self._moved_at = 0
+        self._moves = self._bytes = self.moved_at = 0
         self._appended = self._others = 0
 
     @property
@@ -57,7 +58,7 @@ class Moving:
         return (
             bool(self.waiting)
             and broker.answering
-            and broker.log.applied >= self._moved_at
+            and broker.log.applied >= self.moved_at
             and broker.log.may_hold(record.MOVE)
             and not broker.frozen
         )
@@ -81,7 +82,7 @@ class Moving:
     def _look_again(self) -> None:
         """Find out how many more may move: those of `MOVES_AT_ONCE` that are stable, and one for each record of others."""
         log = self._broker.log
-        if log.applied >= self._moved_at:
+        if log.applied >= self.moved_at:
             self._moves = self._bytes = 0
         others = log.end - self._appended
         self._moves = max(self._moves, 0) - others + self._others
@@ -130,7 +131,7 @@ class Moving:
         if self._moves > 0:
             self._bytes += len(dead.properties) + body_bytes
         self._appended += 1
-        self._moved_at = broker.log.end
+        self.moved_at = broker.log.end
 
     def reject_within(self, tx: TxBuffer, queue: Queue, entry: Entry, named: str) -> int:
         """A consumer rejects a message within ``tx``: when that commits, the message leaves ``queue`` and is a dead letter.

@@ -412,6 +412,26 @@ def test_a_queue_of_which_messages_have_still_to_move_is_not_empty_nor_unused(sp
     assert queue.deleted
 
 
+@pytest.mark.parametrize("asks", ["get", "count"])
+@pytest.mark.parametrize("key", [BASIC_NACK, BASIC_REJECT])
+def test_a_client_that_asks_at_once_finds_what_it_has_rejected(speaker: Speaker, asks: str, key: int) -> None:
+    """The tests of RabbitMQ's Java client do."""
+    speaker.declare("q", TO_DEAD)
+    speaker.declare("dead")
+    speaker.publish("q", b"bad")
+    taken = speaker.get("q", no_ack=False)
+    assert taken is not None
+    question = {
+        "get": encode_method(1, BASIC_GET, "dead", True),
+        "count": encode_method(1, QUEUE_DECLARE, "dead", True, True, False, False, False, {}),
+    }
+    how = (taken["tag"], False, False) if key == BASIC_NACK else (taken["tag"], False)
+    speaker.client.send(encode_method(1, key, *how), question[asks])
+    speaker.core.sync()
+    (event,) = speaker.client.events()
+    assert (event[4] if asks == "get" else event[2]) == (b"bad" if asks == "get" else ("dead", 1, 0))  # type: ignore[misc]
+
+
 def test_what_a_full_queue_refuses_is_a_dead_letter_if_it_says_so(speaker: Speaker) -> None:
     speaker.declare("q", {"x-max-length": 1, "x-overflow": "reject-publish-dlx", **TO_DEAD})
     speaker.declare("dead")
