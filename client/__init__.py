@@ -1,4 +1,4 @@
-"""What stands on the application's side of the wire: it speaks AMQP and HTTP, and imports no room of the broker.
+"""The application's side of the wire: code that speaks AMQP and HTTP, and imports no room of the broker.
 
 `connect` (threads) and `connect_async` (asyncio) give a connection to a group of brokers that survives failovers. The room also
 holds the demo, the stress runs with their verdicts, and the stages library. Importing it loads no AMQP library.

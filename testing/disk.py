@@ -76,7 +76,7 @@ class _Inode:
         self.pending.clear()
 
     def base(self) -> bytearray:
-        """What is on the disk for certain."""
+        """The octets that are certainly on the disk."""
         if self.durable is not None:
             return self.durable
         result = bytearray(self.data)

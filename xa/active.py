@@ -1,4 +1,4 @@
-"""What an application has while it works on a transaction: one that its manager has begun, or one that it has joined."""
+"""The handle of an application on a transaction: one that its manager has begun, or one that it has joined."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Work:
         return self._core.state is TxState.OVER
 
     def resource(self, name: str) -> Any:
-        """What to work with: a psycopg connection, a channel of py-amqp. A dynamic resource manager joins by this.
+        """The object to work with: a psycopg connection, a channel of py-amqp. A dynamic resource manager joins by this.
 
         Raises:
             ConfigError: the profile has none of this name.
@@ -87,7 +87,7 @@ class Work:
         self._run("rollback", self._core.rollback(reason))
 
     def end(self) -> object:
-        """What leaving the block does without an exception."""
+        """Leave the block without an exception."""
         raise NotImplementedError
 
     def suspend(self) -> None:
@@ -254,11 +254,11 @@ class Transaction(Work):
 
     @property
     def decided(self) -> bool:
-        """Whether the decision to commit is durable, and `finish` has yet to be called."""
+        """True if the decision to commit is durable, and `finish` has yet to be called."""
         return self._core.state is TxState.DECIDED
 
     def ticket(self) -> str:
-        """What another program needs to join: printable ASCII without spaces; the same at each call.
+        """A text by which another program joins: printable ASCII without spaces; the same at each call.
 
         Raises:
             ProtocolError: the transaction is not active.
@@ -318,7 +318,7 @@ class JoinedTransaction(Work):
 
     @property
     def voted(self) -> bool:
-        """Whether the vote is durable: the program that began the transaction decides."""
+        """True if the vote is durable: the program that began the transaction decides."""
         return self._program.voted
 
     def vote(self) -> None:

@@ -55,7 +55,7 @@ class AsyncWork(Generic[_W]):
 
     @property
     def active(self) -> bool:
-        """Whether it may be committed or rolled back."""
+        """True if the transaction may be committed or rolled back."""
         return self._transaction.active
 
     @property
@@ -68,7 +68,7 @@ class AsyncWork(Generic[_W]):
         return self._transaction.gid
 
     async def resource(self, name: str) -> Any:
-        """What to work with, in `run`: its methods block."""
+        """The object to work with, in `run`: its methods block."""
         return await self.verb("resource", self._transaction.resource, name)
 
     async def leave(self, name: str) -> None:
@@ -102,7 +102,7 @@ class AsyncWork(Generic[_W]):
             return await in_thread(self._tasks.threads, call, *args, **kwargs)
 
     async def end(self) -> None:
-        """What leaving the block does without an exception."""
+        """Leave the block without an exception."""
         await self.verb("commit", self._transaction.end)
 
     async def rollback(self, reason: str = "asked for") -> None:
@@ -165,7 +165,7 @@ class AsyncTransaction(AsyncWork[Transaction]):
         return self._transaction.outcome
 
     async def ticket(self) -> str:
-        """What another program needs to join; see `active.Transaction.ticket`."""
+        """A text by which another program joins; see `active.Transaction.ticket`."""
         return await self.verb("ticket", self._transaction.ticket)
 
     async def commit(self) -> Outcome:
@@ -183,7 +183,7 @@ class AsyncJoinedTransaction(AsyncWork[JoinedTransaction]):
 
     @property
     def voted(self) -> bool:
-        """Whether the vote is durable: the program that began the transaction decides."""
+        """True if the vote is durable: the program that began the transaction decides."""
         return self._transaction.voted
 
     async def vote(self) -> None:

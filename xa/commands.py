@@ -242,7 +242,7 @@ def _with_progress(waiting: Sequence[Shown]) -> Iterator[Shown]:
 
 @contextlib.contextmanager
 def errors_as_exit_codes() -> Iterator[None]:
-    """What a command raises, as a line on stderr and exit code 2 of `ConfigError`, 1 of any other `XaError`."""
+    """Turn an exception of a command into a line on stderr and an exit code: 2 for `ConfigError`, 1 for any other `XaError`."""
     try:
         yield
     except ConfigError as error:
@@ -262,7 +262,7 @@ def _print(text: str) -> None:
 
 
 def _completed(answers: Mapping[str, Answer], recorded: Mapping[str, int], *, commit: bool) -> dict[str, Any]:
-    """What became of one transaction: ``done`` or ``failed``, the answers, and what was completed against the verdict.
+    """The outcome of one transaction: ``done`` or ``failed``, the answers, and what was completed against the verdict.
 
     Args:
         answers: of the resource managers.

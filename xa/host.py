@@ -1,4 +1,4 @@
-"""What identifies this host in the default job."""
+"""The identity of this host in the default job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator's commands do: look at the state server and the resource managers, and complete what is left.
+"""The work of an operator's commands: look at the state server and the resource managers, and complete what is left.
 
 A branch that the state server does not know is an *orphan*: its entry was lost with the status file, or another program made it.
 Orphans are listed, and never completed by recovery.
@@ -32,7 +32,7 @@ FORGETTABLE: Final = ("heuristic", "ruled")
 
 
 class RefusedError(XaError):
-    """What the operator asks for is not done; nothing was changed."""
+    """An operator's request is refused; nothing was changed."""
 
 
 @attrs.frozen
@@ -67,7 +67,7 @@ class Found:
 
 
 def has_branch(entry: Entry, names: Collection[str]) -> bool:
-    """Whether a transaction may have a branch in one of these resource managers, or a ruling names one."""
+    """True if a transaction may have a branch in one of these resource managers, or a ruling names one."""
     ruled = (branch.partition(" ")[0] for branch in entry.ruled)
     labels = (*entry.resources, *entry.heuristics)
     return any(name in names for name in (*map(resource_of, labels), *ruled))
@@ -312,7 +312,7 @@ def _in_doubt(session: Session, entry: Entry) -> list[str]:
 
 
 def _check_verdict(session: Session, entry: Entry, *, commit: bool | None, allow_missing: bool) -> None:
-    """Whether the record, and what is in doubt, allow what an operator asks for."""
+    """Raise unless the record, and what is in doubt, allow the operator's request."""
     if commit is False and entry.commit:
         raise RefusedError(
             f"transaction {entry.gid} is decided as commit, and a branch of it may be committed: rollback is refused"

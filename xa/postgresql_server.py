@@ -193,7 +193,7 @@ class PostgresServer:
             )
 
     def _ready(self) -> bool:
-        """Whether the last line of its pid file says so, and it is this process's."""
+        """True if the pid file names this process and its last line says "ready"."""
         try:
             lines = (self._data / _POSTMASTER_PID).read_text(encoding="utf-8").splitlines()
         except OSError:

@@ -138,7 +138,7 @@ class TpcConnection:
         return Xid(format_id, gtrid, bqual)
 
     def tpc_begin(self, xid: Xid) -> None:
-        """What is done on the channel from now on belongs to the transaction."""
+        """Begin: work on the channel belongs to the transaction from now on."""
         if self._xid is not None:
             raise ProgrammingError(f"transaction {self._xid} is not over")
         _check(self._resource.start(_branch(xid), Flag.NONE))

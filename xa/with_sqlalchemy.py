@@ -116,12 +116,12 @@ class EnlistedConnection:
         setattr(self.real, name, value)  # psycopg refuses what cannot be changed in a transaction, such as autocommit
 
     def unused(self) -> None:
-        """What was done so far stays, and `rollback` does not concern it."""
+        """Mark the connection as unused: work so far stays, and `rollback` does not concern it."""
         object.__setattr__(self, "_used", False)
 
     @property
     def active(self) -> bool:
-        """Whether the transaction is."""
+        """True while the transaction is active."""
         return bool(self._transaction.active)
 
     def cursor(self, *args: Any, **options: Any) -> Any:

@@ -96,7 +96,7 @@ class XaDataManager:
         return f"{SORT_PREFIX}:{self.current.gid}"
 
     def should_retry(self, error: Exception) -> bool:
-        """Whether the same work, begun anew, may succeed; for ``transaction.manager.attempts`` and pyramid_retry."""
+        """True if the same work, begun anew, may succeed; for ``transaction.manager.attempts`` and pyramid_retry."""
         return isinstance(error, XaError) and error.retriable
 
     def _undo(self) -> None:
@@ -142,7 +142,7 @@ class JointTransactions:
         return joined.current
 
     def resource(self, name: str) -> Any:
-        """What to work with in the current transaction; see `Transaction.resource`."""
+        """The object to work with in the current transaction; see `Transaction.resource`."""
         return self.current.resource(name)
 
     def forget(self, of: Any) -> None:

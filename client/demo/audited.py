@@ -30,7 +30,7 @@ class AuditError(Exception):
 
 
 async def audited(feeds: Path, clients: Path | None, out: Path, tell: Callable[[str], None]) -> dict[str, Any]:
-    """What ``understudy audit --json`` says.
+    """The last line of ``understudy audit --json``, parsed.
 
     Args:
         feeds: a directory of files a broker, up to the ends of their journals (`bring_up`).
@@ -59,7 +59,7 @@ def audit_text(verdict: Mapping[str, Any]) -> str:
 
 
 def audit_problems(verdict: Mapping[str, Any]) -> list[str]:
-    """What is wrong; empty if the run is proved."""
+    """Faults that the audit found; empty if the run is proved."""
     found = [f"audit: {each['promise']} {each['kind']}: {each['text']}" for each in verdict["examples"]]
     return found[:5] + [f"audit: {text}" for text in verdict["missing"]]
 

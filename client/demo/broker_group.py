@@ -199,7 +199,7 @@ class BrokerGroup:
 
     @property
     def primary(self) -> BrokerView | None:
-        """Who leads and serves, by the highest epoch; None while nobody does."""
+        """The broker that leads and serves, by the highest epoch; None while no broker does."""
         return max((view for view in self.views.values() if view.leads), key=lambda view: view.epoch, default=None)
 
     @property

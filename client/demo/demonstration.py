@@ -44,7 +44,7 @@ OVERTIME_S: Final = 25.0
 
 @attrs.frozen(kw_only=True)
 class Wishes:
-    """What was asked for.
+    """The options of a run of the demo.
 
     Attributes:
         rate: transactions a second, of all clients together.

@@ -1,6 +1,6 @@
 """Mover: a client that moves coins between accounts, one transaction after the other, and writes down what it is told.
 
-What it does with the end of a transaction is what the issue of a lost answer asks of every client (DESIGN 12):
+A mover treats the end of a transaction as docs/client.md asks of every client:
 
 * tx.commit was never sent: rolled back, and known to be, for only a commit commits.
 * commit-ok: committed. channel.close 406 or 506 instead: rolled back, the broker says so.

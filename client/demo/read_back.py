@@ -1,4 +1,4 @@
-"""What is in the queues when the load has ended: as a client finds it, and as every broker digests it."""
+"""The content of the queues when the load has ended: as a client finds it, and as every broker digests it."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _MEANING: Final = {
 
 @attrs.frozen(kw_only=True)
 class Run:
-    """What happened, beside what the clients wrote down.
+    """The facts of a run beside the clients' own logs.
 
     Attributes:
         kills_wanted, transactions_wanted: with fewer of them nothing is proved.

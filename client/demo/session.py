@@ -165,7 +165,7 @@ def _ours(error: Exception) -> Exception | None:
 
 @contextlib.contextmanager
 def strays_logged(path: Path) -> Iterator[None]:
-    """What aio-pika logs, and errors of tasks of its own that nobody awaits, go to a file: every kill makes dozens of them."""
+    """Send logs of aio-pika, and errors of its tasks that are never awaited, to a file: every kill makes dozens of them."""
     handler = logging.FileHandler(path, encoding="utf-8", delay=True)
     strays = [logging.getLogger(name) for name in ("aiormq", "aio_pika", "asyncio")]
     kept = [logger.propagate for logger in strays]

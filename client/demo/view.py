@@ -1,4 +1,4 @@
-"""What one sees while the demo runs: a live table in a terminal, a line for each change elsewhere."""
+"""The view of a running demo: a live table in a terminal, a line for each change elsewhere."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class View(Protocol):
     """Told what happens; shows it."""
 
     def phase(self, text: str) -> None:
-        """What the demo does now."""
+        """Show the step that the demo has reached."""
 
     def changed(self, view: BrokerView) -> None:
         """A broker has another status."""

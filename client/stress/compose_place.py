@@ -52,7 +52,7 @@ _OVERRIDE: Final = (
 
 
 def compose_means() -> frozenset[str]:
-    """What can be done with containers here; nothing if there is no docker."""
+    """Means that work on containers here; empty if there is no docker."""
     if not (shutil.which("docker") and shutil.which("docker-compose")):
         return frozenset()
     means = {KILL, PAUSE, STOP, STORE, DISCONNECT}

@@ -38,7 +38,7 @@ STILL_S: Final = 5.0
 
 @attrs.frozen(kw_only=True)
 class Evidence:
-    """What was read at the end.
+    """The content of queues and brokers, read at the end.
 
     Attributes:
         content: by a client; None if it could not be read.
@@ -88,7 +88,7 @@ async def gather(session: Session, workload: Workload, watch: Watch) -> Evidence
 
 
 async def _is_at_rest(watch: Watch) -> bool:
-    """Whether no client is connected to the primary, and every broker is ready: nothing is given back, and nothing arrives."""
+    """True if no client is connected to the primary and every broker is ready: nothing is given back, and nothing arrives."""
     primary = watch.primary
     if primary is None or not watch.all_ready():
         return False

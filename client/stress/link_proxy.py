@@ -55,7 +55,7 @@ class Route:
 
 
 class Impairments:
-    """Who is impaired on the way to whom, and how."""
+    """Impairments of links, by source and target."""
 
     def __init__(self, random: Random) -> None:
         self.random = random

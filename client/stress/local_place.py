@@ -82,7 +82,7 @@ detail = "{detail}"
 
 
 def local_means(store: str) -> frozenset[str]:
-    """What can be done on this host, with that store."""
+    """Means that work on this host with that store."""
     means = {KILL, PAUSE, STOP, NET, CUT}
     if store == ZOOKEEPER:
         means |= {STORE, STORE_CUT}

@@ -18,7 +18,7 @@ Heal = Callable[[], Awaitable[None]]
 
 @attrs.frozen(kw_only=True)
 class Scene:
-    """What a nemesis knows when it strikes.
+    """The facts that a nemesis is given when it strikes.
 
     Attributes:
         primary: the broker that leads.

@@ -25,7 +25,7 @@ SHOWN: Final = ("lost", "partial", "doubled", "contradicted", "uncommitted", "un
 
 @attrs.frozen(kw_only=True)
 class Role:
-    """What one client has to show, so that a run proves something about its part and its library.
+    """The proof that one client owes, so that a run proves something about its part and its library.
 
     Attributes:
         client: its name; further logs of it have this name, a dot and a number.
@@ -39,7 +39,7 @@ class Role:
 
 @attrs.frozen(kw_only=True)
 class Run:
-    """What happened, beside what the clients wrote down.
+    """The facts of a run beside the clients' own logs.
 
     Attributes:
         setting: what was asked for: place, store, seed, workload, and so on.

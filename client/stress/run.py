@@ -111,7 +111,7 @@ class Stress:
         return await asyncio.to_thread(self._report, run, verdict)
 
     async def _audited(self) -> dict[str, Any] | None:
-        """What the audit of the brokers' feeds says; None if it could not be carried out."""
+        """The result of the audit of the brokers' feeds; None if the audit failed."""
         self._view.phase("the brokers' feeds are audited")
         try:
             feeds, clients = self._folder / "cluster" / FEED, self._folder / "clients"

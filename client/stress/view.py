@@ -1,4 +1,4 @@
-"""What one sees while a stress run goes on: a live table in a terminal, a line for each change elsewhere."""
+"""The view of a stress run: a live table in a terminal, a line for each change elsewhere."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class View(Protocol):
     """Told what happens; shows it."""
 
     def phase(self, text: str) -> None:
-        """What the run does now."""
+        """Show the step that the run has reached."""
 
     def changed(self, view: BrokerView) -> None:
         """A broker has another status."""

@@ -34,7 +34,7 @@ class WishError(Exception):
 
 @attrs.frozen(kw_only=True)
 class Wishes:
-    """What was asked for.
+    """The options of a stress run.
 
     Attributes:
         rate: pieces of work a second, of all clients together.
@@ -70,7 +70,7 @@ class Wishes:
         return LocalPlace(folder, LocalWishes(store=self.store, means=means, server=server, feed=feed))
 
     def setting(self) -> Mapping[str, Any]:
-        """What the report says of how it was run."""
+        """The options, as the report states them."""
         return {
             "place": self.place,
             "store": self.store,

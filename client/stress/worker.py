@@ -66,7 +66,7 @@ class Worker(ABC):
 
     @property
     def owes(self) -> bool:
-        """It may not stop yet: an outcome is unknown."""
+        """True if an outcome is unknown: this worker may not stop yet."""
         return bool(self._unknown)
 
     def settle(self, connection: Connection) -> None:
@@ -191,11 +191,11 @@ class Worker(ABC):
 
 
 def body_of(message: Message, padding: int = 0) -> bytes:
-    """What is published: the id, the amount, and filling."""
+    """The body of a published message: id, amount, and filling."""
     return msgspec.json.encode((message.id, message.amount, "-" * padding))
 
 
 def message_of(delivery: Delivery) -> Message:
-    """What :func:`body_of` made."""
+    """The message that :func:`body_of` encoded."""
     message_id, amount, _ = msgspec.json.decode(delivery.body)
     return Message(message_id, delivery.queue, amount)

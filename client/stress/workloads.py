@@ -19,7 +19,7 @@ from understudy.client.verdicts.violation import Violation
 
 @attrs.frozen(kw_only=True)
 class Cast:
-    """What a workload makes its clients of.
+    """The parts from which a workload makes its clients.
 
     Attributes:
         session: a new one for a client of that number, which has that name.

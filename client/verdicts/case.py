@@ -14,7 +14,7 @@ from understudy.client.verdicts.history import History, Place, Transaction, plac
 
 @attrs.frozen(kw_only=True)
 class Case:
-    """What a verdict is given.
+    """The input of a verdict.
 
     A place (a message in a queue) is *filled* if the message lies there, or if it was taken from there: a transaction that is
     done, or a client outside of transactions.
@@ -35,7 +35,7 @@ class Case:
 
     @cached_property
     def made(self) -> dict[Place, Message]:
-        """What was published, by place."""
+        """Published messages, by place."""
         made = {place_of(message): message for tx in self.history.transactions.values() for message in tx.makes}
         return made | {place: sent.message for place, sent in self.history.sent.items()}
 
@@ -71,7 +71,7 @@ class Case:
         return place in self.lying or place in self.takers or place in self.history.taken
 
     def judged(self, queue: str) -> bool:
-        """Whether it is known what is in that queue."""
+        """True if the content of that queue is known."""
         content = self.content.queues.get(queue)
         return content is not None and content.messages is not None
 

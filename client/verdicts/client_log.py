@@ -35,7 +35,7 @@ class LogError(Exception):
 
 
 class Event(StrEnum):
-    """What a line tells."""
+    """The kind of a line."""
 
     CONNECTED = "connected"
     LOST = "lost"

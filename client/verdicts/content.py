@@ -1,4 +1,4 @@
-"""What brokers hold: read by a client, stated as digests, or told by the log."""
+"""The content of brokers: read by a client, stated as digests, or derived from the log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class QueueContent:
 
 @attrs.frozen(kw_only=True)
 class BrokerContent:
-    """What one broker holds when the load has ended.
+    """The content of one broker when the load has ended.
 
     Attributes:
         broker: its name, or who read it.
@@ -75,7 +75,7 @@ BY_ITSELF = ("transaction", "restart")
 
 @attrs.frozen(kw_only=True)
 class LogContent:
-    """What the log says: a feed, a journal's dump, or the simulator's reference.
+    """The content of the log: of a feed, a journal's dump, or the simulator's reference.
 
     Attributes:
         came: ids of messages that have ever become visible in any queue.

@@ -13,7 +13,7 @@ from understudy.client.verdicts.violation import Kind, Violation
 
 
 def differing(brokers: Sequence[BrokerContent]) -> list[Violation]:
-    """What is known of a queue from two brokers is the same: count, digest, ids in order; and both have the queue."""
+    """Any two brokers agree on a queue in all that is known: that it exists, count, digest, ids in order."""
     found = []
     for queue in sorted({name for broker in brokers for name in broker.queues}):
         contents = [(broker.broker, broker.queues.get(queue)) for broker in brokers]

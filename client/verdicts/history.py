@@ -85,7 +85,7 @@ class Sent:
 
 @attrs.frozen(kw_only=True)
 class History:
-    """What all clients did and were told.
+    """All that clients did and were answered.
 
     Attributes:
         transactions: by name.

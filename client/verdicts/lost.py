@@ -18,7 +18,7 @@ from understudy.client.verdicts.violation import Kind, Violation
 
 
 def lost(case: Case) -> list[Violation]:
-    """What must lie in a queue lies there, or was taken from there."""
+    """Each message that must lie in a queue lies there, or was taken from there."""
     found = [
         Violation(
             kind=Kind.LOST,
@@ -50,7 +50,7 @@ def lost(case: Case) -> list[Violation]:
 
 
 def lost_in_log(case: Case) -> list[Violation]:
-    """What committed and was not consumed came to its queue and has not left it; what was confirmed came.
+    """A message that was committed and not consumed came to its queue and has not left it; a confirmed message came.
 
     Of a message that left its queue, the log says that a client took it.
     """
@@ -105,7 +105,7 @@ def lost_in_log(case: Case) -> list[Violation]:
 
 
 def left_alone(case: Case) -> list[Violation]:
-    """What left a judged queue was taken by a client, or went with a restart that its journal did not keep it through."""
+    """A message that left a judged queue was taken by a client, or its journal did not keep it through a restart."""
     found: list[Violation] = []
     if case.log is None:
         return found
@@ -141,7 +141,7 @@ def left_alone(case: Case) -> list[Violation]:
 
 
 def refused(case: Case) -> list[Violation]:
-    """What was refused lies in no queue."""
+    """A refused message lies in no queue."""
     return [
         Violation(
             kind=Kind.REFUSED,
@@ -158,7 +158,7 @@ def refused(case: Case) -> list[Violation]:
 
 
 def refused_in_log(case: Case) -> list[Violation]:
-    """What was refused never came to any queue."""
+    """A refused message never came to any queue."""
     log = case.log
     if log is None:
         return []

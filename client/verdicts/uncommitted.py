@@ -14,7 +14,7 @@ from understudy.client.verdicts.violation import Kind, Violation
 
 
 def uncommitted(case: Case) -> list[Violation]:
-    """What clients were handed, and what lies in queues, was committed, or sent outside of transactions."""
+    """Messages that clients were handed, or that lie in queues, were committed, or sent outside of transactions."""
     found = []
     for message, tx in dict.fromkeys(_handed_out(case)):
         maker = case.makers.get(message.id)
@@ -104,7 +104,7 @@ def uncommitted_in_log(case: Case) -> list[Violation]:
 
 
 def _handed_out(case: Case) -> Iterator[tuple[Message, str]]:
-    """What clients were handed; with the transaction that consumed it, if it is known by that alone."""
+    """Messages that clients were handed; with the consuming transaction, where that alone shows it."""
     received = {receipt.message for receipt in case.history.received}
     for message in received:
         yield message, ""

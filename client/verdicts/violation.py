@@ -8,7 +8,7 @@ import attrs
 
 
 class Kind(StrEnum):
-    """What is wrong. The value is the word of reports and of the audit."""
+    """The rule that is broken. The value is the word of reports and of the audit."""
 
     LOST = "lost"
     DOUBLED = "doubled"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Violation:
-    """What one verdict found.
+    """The finding of one verdict.
 
     Attributes:
         kind: the rule that is broken.
@@ -51,5 +51,5 @@ class Violation:
 
     @property
     def subject(self) -> str:
-        """What reports count and name: the message, else the transaction, else the queue."""
+        """The name that reports count: the message, else the transaction, else the queue."""
         return self.message or self.transaction or self.queue

@@ -1,4 +1,4 @@
-"""What may go wrong in a run, in words for the person who started it."""
+"""Errors of a run, in words for the person who started it."""
 
 
 class BenchError(Exception):

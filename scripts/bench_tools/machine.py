@@ -1,4 +1,4 @@
-"""What the report says about the machine, so that figures of two days can be told apart."""
+"""The report's facts about the machine, so that figures of two days can be told apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one setting costs: the same cluster in two modes, by turns in one run, and the ratios of each pair.
+"""The cost of one setting: the same cluster in two modes, by turns in one run, and the ratios of each pair.
 
 The modes are those of the event feed, or the coordination stores.
 

@@ -47,7 +47,7 @@ class Row:
 
     @property
     def has_goal(self) -> bool:
-        """Whether the goal of issue 2 (2x the rate at half the CPU) is stated for this row."""
+        """True if this row has the goal of twice RabbitMQ's rate at half its CPU."""
         return self.tool == "txgen" and self.mode == "tx"
 
 

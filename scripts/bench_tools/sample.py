@@ -12,7 +12,7 @@ from bench_tools.processes import cpu_seconds, descendants, machine_cpu_seconds
 
 @frozen(kw_only=True)
 class Sample:
-    """What one row gave on one side in one round.
+    """Figures of one row on one side in one round.
 
     Latencies are in microseconds, None where the tool does not say.  ``other_cpu_share`` is the part of the machine
     (0..1 of all cores) that neither brokers nor generator used: work of strangers, or of the kernel for nobody.

@@ -1,4 +1,4 @@
-"""What the runner asks of a cluster under test."""
+"""The interface of a cluster under test, as the runner uses it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Side(Protocol):
         """Processes whose trees are the brokers; raises BenchError if one of them has ended."""
 
     def check_replication(self, queues: Sequence[str]) -> Sequence[str]:
-        """What is wrong with the copies of ``queues``; empty when every node holds every queue in sync."""
+        """Faults of the copies of ``queues``; empty when every node holds every queue in sync."""
 
     def description(self) -> Mapping[str, str | int]:
         """Versions and settings for the report."""

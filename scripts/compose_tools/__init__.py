@@ -1,1 +1,1 @@
-"""What ``scripts/check_compose`` is made of: docker-compose from outside, and one client."""
+"""Parts of ``scripts/check_compose``: docker-compose from outside, and one client."""

@@ -70,7 +70,7 @@ class Compose:
         return self.compose("ps", "-q", service).strip()
 
     def health(self, service: str) -> str:
-        """What the health check says: starting, healthy, unhealthy; or why there is none."""
+        """The state of the health check: starting, healthy, unhealthy; or why there is none."""
         shown = subprocess.run(
             ["docker", "inspect", "-f", "{{.State.Status}} {{.State.Health.Status}}", self.container(service)],
             capture_output=True,
@@ -105,7 +105,7 @@ class Compose:
         raise CheckError("no broker leads")
 
     def unready(self) -> list[str]:
-        """What keeps the group from being whole: all brokers active or ready, and in the in-sync set."""
+        """Reasons why the group is not whole: each broker has to be active or ready, and in the in-sync set."""
         found = []
         for broker in self.brokers:
             shown = self.status(broker)

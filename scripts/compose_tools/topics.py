@@ -1,4 +1,4 @@
-"""What has come to the Kafka of docker-compose.yml: the feed of all brokers, and each committed transaction once and whole."""
+"""The events in the Kafka of docker-compose.yml: feeds of all brokers, and each committed transaction once and whole."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUTLET_TOPIC: Final = "understudy.understudy"
 
 
 def kafka_lacks(hosts: str, brokers: Iterable[str], committed: Sequence[str]) -> list[str]:
-    """What is not in Kafka yet, or is there twice.
+    """Events that are missing in Kafka, or are there twice.
 
     Args:
         hosts: of Kafka.

@@ -80,7 +80,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _is_free(file: IO[str]) -> bool:
-    """Whether nobody else holds the lock; if so it is held now."""
+    """Try to take the lock; True if it is held now."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -133,7 +133,7 @@ class KafkaServer(JavaServer):
     tls_port: int = 0
 
     def serves(self) -> bool:
-        """Whether it takes clients: a broker listens once it is part of its cluster."""
+        """True if the broker takes clients: it listens once it is part of its cluster."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1.0):
                 return True

@@ -1,4 +1,4 @@
-"""The kit for transaction coordinators: what every coordinator must do, as checks that run it in a real core (note 003).
+"""The kit for transaction coordinators: what every coordinator must do, as checks that run it in a real core.
 
 ::
 
@@ -12,10 +12,11 @@ A check makes brokers: the core, its journal and its recovery, on a disk in memo
 that speak frames, two participants of the kit's own, and a seed that interleaves all of it. Nothing waits for a clock. The crash
 checks kill the process or cut the power at every step of a run and within every operation of the disk.
 
-`NotMetError` names the requirement that is not met. Without pytest: ``python -m understudy.testing.coordinator_kit NAME``.
+`NotMetError` names the requirement that is not met, by its number in docs/requirements.md.
+Without pytest: ``python -m understudy.testing.coordinator_kit NAME``.
 
-Not the kit's: what the host alone decides. A participant without hooks costs no call (C-18), checkpoints and dropped segments
-(C-25, C-33), which participants a log was written with (C-27), how long the rollback of a large transaction takes (C-29).
+The kit does not check what the host alone decides: that a participant without hooks costs no call, checkpoints and dropped
+segments, which participants a log was written with, how long the rollback of a large transaction takes.
 """
 
 from understudy.testing.coordinator_kit.check import Check, NotMetError

@@ -14,7 +14,7 @@ class NotMetError(AssertionError):
     """A coordinator does not do what a requirement asks.
 
     Attributes:
-        requirement: its number, such as ``C-07``.
+        requirement: its number in docs/requirements.md, such as ``C-07``.
     """
 
     def __init__(self, requirement: str, what: str) -> None:
@@ -56,7 +56,7 @@ class Check:
     last_if_it_fails: bool = False
 
     def concerns(self, subject: Subject) -> bool:
-        """Whether the check says anything of that coordinator."""
+        """True if the check applies to that coordinator."""
         return self.whose in (Whose.ALL, Whose.ASKED if subject.is_asked else Whose.NULL)
 
     def run(self, subject: Subject) -> None:

@@ -98,7 +98,7 @@ def a_hook_that_raises_changes_no_decision(subject: Subject) -> None:
 
 @check("C-12")
 def a_participant_that_raises_in_prepare_refuses(subject: Subject) -> None:
-    """What a participant raises before the decision is a no: that transaction is rolled back, and no other."""
+    """A participant that raises before the decision refuses: that transaction is rolled back, and no other."""
     run = KitRun(subject)
     run.second.raises = {(Kind.PREPARE.value, "t1")}
     begun = run.commit({QUEUES[0]: 1}, count=3)

@@ -25,7 +25,7 @@ CHECKS: Final = tuple(each for room in ROOMS for each in vars(room).values() if 
 
 @attrs.frozen
 class Result:
-    """What one check has found.
+    """The result of one check.
 
     Attributes:
         failure: None if the coordinator passes.
@@ -50,5 +50,5 @@ def run_kit(subject: Subject) -> Iterator[Result]:
 
 
 def failures(subject: Subject) -> list[NotMetError]:
-    """What ``subject`` does not meet; empty for one that passes."""
+    """Requirements that ``subject`` does not meet; empty for one that passes."""
     return [result.failure for result in run_kit(subject) if result.failure is not None]

@@ -83,7 +83,7 @@ class KitBroker:
             self.storage.crash_soft()
 
     def facts(self) -> JournalFacts:
-        """What stands in the journal now, synced or not."""
+        """The facts of the journal now, synced or not."""
         return JournalFacts(self.storage)
 
     # -- steps ----------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ PLAIN_CHANNEL: Final = 2
 
 
 class Answer(Enum):
-    """What the client of a transaction knows of it."""
+    """The outcome of a transaction as its client knows it."""
 
     NONE = "no answer"
     COMMITTED = "tx.commit-ok"

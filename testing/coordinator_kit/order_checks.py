@@ -112,7 +112,7 @@ def a_later_group_does_not_overtake(subject: Subject) -> None:
 
 @check("C-10")
 def the_log_has_the_order_that_was_said(subject: Subject) -> None:
-    """What `order` puts into `now` stands in the log in that order; and nothing else that was offered then does."""
+    """Commits that `order` puts into `now` stand in the log in that order; of the same offer no other does."""
     for seed in range(subject.seeds):
         run = KitRun(subject)
         run.work(seed)
@@ -125,7 +125,7 @@ def the_log_has_the_order_that_was_said(subject: Subject) -> None:
 
 
 def _groups(seen: Sequence[Seen]) -> list[list[Seen]]:
-    """What happened from each answer of `order` to the next group; none of a coordinator that has no `order`."""
+    """Events from each answer of `order` to the next group; none of a coordinator that has no `order`."""
     groups: list[list[Seen]] = []
     for each in seen:
         if each.kind is Kind.GROUP_DUE:

@@ -26,7 +26,7 @@ ORDERED: Final = frozenset({"prepare_ordered", "commit_ordered", "rolled_back", 
 
 
 class Kind(Enum):
-    """What happened."""
+    """The kind of an event."""
 
     PREPARE = "prepare"
     SAID_NO = "prepare, refused"

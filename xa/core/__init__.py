@@ -1,4 +1,4 @@
-"""What decides in the transaction manager and in the state server: plain synchronous code without I/O.
+"""Decisions of the transaction manager and of the state server: plain synchronous code without I/O.
 
 `transaction` and `recovery` decide what a manager does next. Each is a generator: it yields one step, such as a verb of a
 resource manager, and is sent the answer. `program` is the part of a program that has joined a transaction of another one. `state`

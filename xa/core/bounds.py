@@ -1,4 +1,4 @@
-"""What the state server takes of a request: lengths and numbers, so that every list can be sent and every file be read.
+"""Bounds of the state server's requests: lengths and numbers, so that every list can be sent and every file be read.
 
 Each function returns why a request is refused; "" if it is not.
 """

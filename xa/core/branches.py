@@ -38,7 +38,7 @@ class Branches:
 
     @property
     def all_complete(self) -> bool:
-        """Whether no branch remains to be completed."""
+        """True if no branch remains to be completed."""
         return all(state is BranchState.COMPLETE for state in self.branches.values())
 
     @property

@@ -59,7 +59,7 @@ def code_name(code: int) -> str:
 
 
 class Answer(NamedTuple):
-    """What a resource manager answers to a verb.
+    """The answer of a resource manager to a verb.
 
     Attributes:
         code: the return code.

@@ -1,4 +1,4 @@
-"""What the state server remembers of a transaction, and the records that change it.
+"""The state server's memory of a transaction, and the records that change it.
 
 Records are what a status file holds, in order. `Image` starts a file: all entries of that moment.
 """
@@ -175,7 +175,7 @@ class Met(_Record, frozen=True, omit_defaults=True):
 
 
 class Ruled(_Record, frozen=True):
-    """What an operator does with branches that no entry knew; replaces an earlier one of the same global id."""
+    """An operator's ruling on branches that no entry knew; replaces an earlier one of the same global id."""
 
     entry: Entry
 
@@ -187,7 +187,7 @@ class Ended(_Record, frozen=True):
 
 
 class Owned(_Record, frozen=True):
-    """Who writes from here on: engine `queue` has it behind each image.
+    """The owner that writes from here on: engine `queue` has this record behind each image.
 
     Attributes:
         owner: of one run of one state server, and of no other.
@@ -215,7 +215,7 @@ Record = (
 
 
 def is_complete(entry: Entry) -> bool:
-    """Whether no branch is left to be completed: the entry is kept for people."""
+    """True if no branch is left to be completed: the entry is kept for people."""
     return bool(entry.ruled) or (bool(entry.heuristics) and not entry.unfinished)
 
 

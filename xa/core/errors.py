@@ -1,4 +1,4 @@
-"""What the transaction manager raises. The type says what became of the transaction; the text names it and the values."""
+"""Errors of the transaction manager. The type says what became of the transaction; the text names it and the values."""
 
 from __future__ import annotations
 

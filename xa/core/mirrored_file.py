@@ -304,7 +304,7 @@ def digest_of(record: bytes | bytearray) -> bytes:
 
 
 def is_signed(record: bytes | bytearray) -> bool:
-    """Whether a record is whole, not being changed, and has the digest of its octets."""
+    """True if a record is whole, not being changed, and has the digest of its octets."""
     if len(record) != RECORD_OCTETS or _HEAD.unpack_from(record)[0] % 2:
         return False
     return bytes(record[-_DIGEST:]) == digest_of(record)

@@ -37,12 +37,12 @@ class PendingTable:
         self.on_change(job, shard, gid, True)
 
     def has(self, job: str, shard: int | None = None) -> bool:
-        """Whether the job has a transaction to recover, in any shard or in this one."""
+        """True if the job has a transaction to recover, in any shard or in this one."""
         shards = self._jobs.get(job, {})
         return bool(shards) if shard is None else shard in shards
 
     def holds(self, job: str, shard: int, gid: str) -> bool:
-        """Whether this transaction is in the table."""
+        """True if this transaction is in the table."""
         return gid in self._jobs.get(job, {}).get(shard, ())
 
     def first_shard(self, job: str) -> int | None:

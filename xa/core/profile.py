@@ -111,7 +111,7 @@ class ResourceConfig:
 
 @attrs.frozen(kw_only=True)
 class Profile:
-    """What a transaction manager needs to know.
+    """The settings that a transaction manager needs.
 
     Attributes:
         state_server: its address; or several with commas between them.

@@ -133,6 +133,6 @@ class ProgramWork(GlobalTransaction):
     def _settle(
         self, heuristics: Mapping[str, Answer], failed: Mapping[str, Answer], *, committed: bool
     ) -> Steps[None]:
-        """What could not be rolled back here is met again by the others, or by recovery, and recorded there."""
+        """Settle all but the branches that could not be rolled back: the others or recovery meet those again and record them."""
         left = {*heuristics, *failed}
         yield from self._over(Settle(self.gid, [label for label in self._recorded if label not in left]))

@@ -73,7 +73,7 @@ class _Shared:
 
 
 class Programs:
-    """Who works on which shared transaction."""
+    """Programs at work, by shared transaction."""
 
     def __init__(self) -> None:
         self._shared: dict[str, _Shared] = {}
@@ -86,7 +86,7 @@ class Programs:
         return frozenset(shared.at_work) if shared is not None else frozenset()
 
     def is_left(self, entry: Entry) -> bool:
-        """Whether an entry without an owner has something that recovery may complete now."""
+        """True if an entry without an owner has something that recovery may complete now."""
         working = self.at_work(entry.gid)
         return not working or any(program_of(one) not in working for one in entry.resources)
 

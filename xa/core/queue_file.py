@@ -65,7 +65,7 @@ class LogQueue(Protocol):
 
 @attrs.frozen
 class _Group:
-    """What one sync adds.
+    """The frames that one sync adds.
 
     Attributes:
         count: of frames.
@@ -200,7 +200,7 @@ class QueueFile:
         return _Group(b"".join(octets for _, octets in frames), len(frames), upto, self._replacing)
 
     def _settled(self, group: _Group) -> bool:
-        """Whether the log has the group. If an answer was lost, the log is read."""
+        """True if the log has the group. If an answer was lost, the log is read."""
         if not self._sure:
             if self._is_in(group):
                 self._committed(group)

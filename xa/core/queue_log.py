@@ -37,7 +37,7 @@ class LogMessage(msgspec.Struct, frozen=True):
 
 @attrs.frozen
 class ReadLog:
-    """What a decision log says.
+    """The content of a decision log.
 
     Attributes:
         entries: all that are not over.
@@ -60,7 +60,7 @@ def base_frame(sequence: int, shard: int, owner: str, entries: Sequence[Entry]) 
 
 
 def read_log(messages: Sequence[LogMessage], name: str, shard: int) -> ReadLog:
-    """What the messages of a queue say.
+    """The content of a queue's messages.
 
     Args:
         messages: all of them, oldest first, without marks.

@@ -1,4 +1,4 @@
-"""What a client does with a transaction that it has claimed for recovery.
+"""The work of a client on a transaction that it has claimed for recovery.
 
 The verdict depends on the record alone: with a decision the branches are committed, without one they are rolled back (presumed
 abort). A branch that is not there, and is not recorded as prepared, counts as completed: it was never prepared, or has written
@@ -76,7 +76,7 @@ def proof_of(entry: Entry, label: str) -> str | None:
 
 
 def is_complete(code: XaCode, *, committed: bool) -> bool:
-    """Whether nothing remains to be done for a branch after this answer to the second phase."""
+    """True if the branch is complete after this answer to the second phase."""
     if code in (XaCode.OK, XaCode.NOTA) or code.heuristic:
         return True
     return code.rolled_back and not committed

@@ -24,7 +24,7 @@ def shares(shards: int, workers: int) -> list[range]:
 
 
 class Routes:
-    """What the router knows.
+    """The router's state.
 
     Args:
         parts: the shards of each worker.

@@ -84,7 +84,7 @@ _OK: Final = Ok()
 
 @attrs.frozen
 class Reaction:
-    """What follows from a request.
+    """The effects of a request.
 
     Attributes:
         shard: whose status file takes the record, and for whose earlier records the reply waits.

@@ -49,7 +49,7 @@ class Frame:
 
 @attrs.frozen
 class Replayed:
-    """What a status file says.
+    """The content of a status file.
 
     Attributes:
         entries: all that are not over.

@@ -24,7 +24,7 @@ _SHOWN: Final = 60
 
 
 class Ticket(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a ticket says.
+    """The content of a ticket.
 
     Attributes:
         gid: the global id.
@@ -48,7 +48,7 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 def ticket_of(text: str) -> Ticket:
-    """What a text says.
+    """The ticket that a text encodes.
 
     Raises:
         TicketError: the text is no ticket, or a damaged one.
@@ -67,7 +67,7 @@ def ticket_of(text: str) -> Ticket:
 
 
 def check_place(ticket: Ticket, *, job: str, profile: str, fingerprint: str) -> None:
-    """Whether a program of this job and profile may join.
+    """Raise unless a program of this job and profile may join.
 
     Raises:
         TicketError: it may not.

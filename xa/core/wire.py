@@ -1,4 +1,4 @@
-"""What a transaction manager and the state server say to each other: one JSON object a line, strictly request and reply.
+"""Messages between a transaction manager and the state server: one JSON object a line, strictly request and reply.
 
 The server needs no address, user or password of a resource manager, and is told none: a resource manager is a name to it.
 """
@@ -51,7 +51,7 @@ class Begin(_Message, frozen=True, omit_defaults=True):
 
 
 class Started(_Message, frozen=True):
-    """What the resource managers answered to start."""
+    """The answers of the resource managers to start."""
 
     gid: str
     codes: dict[str, int]

@@ -1,4 +1,4 @@
-"""What accounts and queue hold, and which branches are in doubt."""
+"""The content of accounts and queue, and the branches in doubt."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Books:
 
     @property
     def problems(self) -> list[str]:
-        """What does not hold; empty if all is well."""
+        """Rules that do not hold; empty if all is well."""
         found = self.wrong
         if self.in_doubt:
             found.append(f"{self.in_doubt} branches are in doubt")
@@ -60,7 +60,7 @@ class Books:
 
     @property
     def wrong(self) -> list[str]:
-        """What no recovery puts right, if nothing is in doubt."""
+        """Faults that no recovery puts right, if nothing is in doubt."""
         found = []
         if self.in_accounts + self.in_queue != TOTAL:
             found.append(f"accounts hold {self.in_accounts}, the queue {self.in_queue}: together not {TOTAL}")

@@ -63,7 +63,7 @@ class ResourceManager(abc.ABC):
     @property
     @abc.abstractmethod
     def resource(self) -> Any:
-        """What the application works with while a transaction is active."""
+        """The object that the application uses while a transaction is active."""
 
     def give_back(self) -> None:  # noqa: B027  # most have nothing to do
         """Make available again what was taken in a transaction that was rolled back, such as messages."""

@@ -195,7 +195,7 @@ class AmqpLog:
         return OWNER_WAIT_S if self._owned else float("inf")
 
     def _all(self) -> list[LogMessage]:
-        """What the consumer is handed before a mark of our own."""
+        """The messages that the consumer is handed before a mark of our own."""
         mark = uuid.uuid4().bytes
         self._publish(mark, MARK)
         self._commit()
@@ -306,7 +306,7 @@ def _counted(connection: Any, queue: str) -> int:
 
 
 def _raise_if_hopeless(error: Exception, place: str) -> None:
-    """What another try does not change: a wrong login, another virtual host, a lack of permission."""
+    """Raise for an error that another try does not change: a wrong login, another virtual host, a lack of permission."""
     _raise_if_mistake(error)
     if isinstance(error, (AccessRefused, NotAllowed)):
         raise DecisionLogError(f"{place}: {error}") from error

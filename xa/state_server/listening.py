@@ -87,7 +87,7 @@ def _listening_tcp(host: str, port: int) -> socket.socket:
 
 
 def _notice_lost_hosts(listener: socket.socket) -> None:
-    """What it accepts has these options, too (tcp(7))."""
+    """Set options that accepted sockets inherit (tcp(7))."""
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in LOST_HOST.items():
         listener.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -349,7 +349,7 @@ class Router:
         return await self._ask(client, worker, request)
 
     async def _anywhere(self, client: _Client, request: Take | Forget | Rule | Enter) -> Reply:
-        """What is asked by a global id that the client need not own: the worker that knows it answers."""
+        """Ask by a global id that the client need not own: the worker that knows it answers."""
         await self._all_up()
         reply: Reply = Refused("unknown", f"transaction {request.gid} is not known")
         for number in range(len(self._parts)):

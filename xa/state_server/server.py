@@ -171,7 +171,7 @@ class StateServer:
             self._wake[reaction.shard].set()
 
     def _sync_soon(self, shard: int) -> None:
-        """What nothing waits for is synced, too, when the server has little to do."""
+        """Sync what no reply waits for, too, when the server has little to do."""
         if shard not in self._soon:
             self._soon.add(shard)
             asyncio.get_running_loop().call_later(SOON_S, self._wake[shard].set)
@@ -240,6 +240,6 @@ async def _on_disk(call: Callable[[], None]) -> None:
 
 
 def _die(error: Exception) -> None:
-    """What a failed write or sync has left on the disk is not known: only reading it anew tells."""
+    """End the process: after a failed write or sync only reading anew tells what is on the disk."""
     print(f"understudy state-server: the status cannot be written: {error}", file=sys.stderr, flush=True)  # noqa: T201
     os._exit(EXIT_DISK)

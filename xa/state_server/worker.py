@@ -26,7 +26,7 @@ PASSWORD_VARIABLE: Final = "UNDERSTUDY_STATE_WORKER"  # noqa: S105  # the name o
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What a worker is told. The password of the decision log comes in the environment.
+    """The settings of a worker. The password of the decision log comes in the environment.
 
     Attributes:
         socket: path of its socket.

@@ -31,7 +31,7 @@ DEPOSITS: Final = 0.55
 
 
 class Verdict(enum.Enum):
-    """What the program knows of a transaction.
+    """The program's knowledge of a transaction.
 
     COMMITTED: it is committed, at once or by recovery.
     ABSENT: it is not, and never will be.

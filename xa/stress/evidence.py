@@ -1,4 +1,4 @@
-"""What clients were told, held against the books of both resource managers."""
+"""The answers that clients got, held against the books of both resource managers."""
 
 from __future__ import annotations
 
