@@ -32,7 +32,7 @@ from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.log import journal_form
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.octets.chunks import as_large, named_bytes
-from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
+from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.replicator import snapshot, wire
 from understudy.replicator.disk_claim import DiskClaim
 from understudy.replicator.queue_replicator import QueueReplicator
@@ -499,11 +499,7 @@ class BrokerReplicator:
     def _stands(self, tx_id: int, closing_offset: int) -> bool:
         """A no stands as long as its PREPARE (or DTX_PREPARE) is in this log and no ROLLBACK follows it there."""
         tx = self._state.transactions.get(tx_id)
-        return (
-            tx is not None
-            and 0 < tx.closing_offset == closing_offset
-            and not (tx.outcome_offset and tx.outcome is TxState.ROLLED_BACK)
-        )
+        return tx is not None and 0 < tx.closing_offset == closing_offset and not (tx.outcome_offset and tx.rolls_back)
 
     def standing_noes(self) -> list[TxBuffer]:
         """Transactions that a promotion of this broker must roll back."""
@@ -518,9 +514,7 @@ class BrokerReplicator:
         committed = [
             tx.prepare_offset
             for tx_id, (offset, _) in self.noes.items()
-            if self._stands(tx_id, offset)
-            and (tx := self._state.transactions[tx_id]).outcome_offset
-            and tx.outcome is TxState.COMMITTED
+            if self._stands(tx_id, offset) and (tx := self._state.transactions[tx_id]).outcome_offset and tx.commits
         ]
         if committed:
             self.cut(min(committed) - 1)

@@ -305,7 +305,7 @@ class BrokerState:
 
     def _take_timed_tx_enqueue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         self._take_tx_enqueue(buf, at, end, offset, transient)
-        self.transaction(int.from_bytes(buf[at + 5 : at + 13], "big")).timed = True
+        self.transaction(int.from_bytes(buf[at + 5 : at + 13], "big")).note_timed()
 
     def _take_tx_dequeue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         tx_id, groups = record.decode_tx_dequeue(buf, at + 5)
@@ -321,7 +321,7 @@ class BrokerState:
         parted = record.decode_tx_enqueue_parted(buf, at + 5, end)
         targets = parted.targets
         tx = self.transaction(parted.tx_id)
-        tx.own = parted.own
+        tx.note_own(parted.own)
         body = tx.bodies().whole(parted.number, parted.size_bytes)
         if body is None:  # it has gone with a segment, since the message is over; else the vote finds out
             return
@@ -356,9 +356,7 @@ class BrokerState:
         tx_id, time_ms, name = record.decode_dtx_rollback(buf, at + 5)
         tx = self.transactions.get(tx_id)
         if tx is not None and not tx.outcome_offset:
-            tx.outcome = TxState.ROLLED_BACK
-            tx.outcome_offset = offset
-            tx.reason = "rolled back by an operator"
+            tx.rolls_back_at(offset, "rolled back by an operator")
         completion = Completion(committed=False, offset=offset, time_ms=time_ms)
         self.log.pending.append((offset, self._apply_dtx_rollback, (tx_id, name, completion)))
 
@@ -369,26 +367,21 @@ class BrokerState:
         tx_id, csn, _ = record.decode_commit(buf, at + 5)
         tx = self.transactions.get(tx_id)
         if tx is not None and not tx.outcome_offset:
-            tx.outcome = TxState.COMMITTED
-            tx.outcome_offset = offset
+            tx.commits_at(offset)
         self.log.pending.append((offset, self._apply_commit, (tx_id, csn, offset)))
 
     def _take_rollback(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         tx_id, _, name, reason = record.decode_rollback(buf, at + 5)
         tx = self.transactions.get(tx_id)
         if tx is not None and not tx.outcome_offset:
-            tx.outcome = TxState.ROLLED_BACK
-            tx.outcome_offset = offset
-            tx.reason = reason
+            tx.rolls_back_at(offset, reason)
         self.log.pending.append((offset, self._apply_rollback, (tx_id, offset, name)))
 
     def _take_epoch(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         epoch, _, lost, _ = record.decode_epoch(buf, at + 5)
         ended = [tx for tx in self.transactions.values() if tx.closing is None and not tx.outcome_offset]
         for tx in ended:
-            tx.outcome = TxState.ROLLED_BACK
-            tx.outcome_offset = offset
-            tx.reason = "its primary was replaced before it was closed"
+            tx.rolls_back_at(offset, "its primary was replaced before it was closed")
         self.log.pending.append((offset, self._apply_epoch, (ended, epoch if lost else 0, offset)))
         if lost:
             self.log.note_end_of_transients(offset)
@@ -443,29 +436,21 @@ class BrokerState:
 
     def close_transaction(self, tx: TxBuffer, prepare: Prepare, offset: int) -> None:
         """Note the PREPARE that stands at ``offset``."""
-        tx.prepare = prepare
-        tx.prepare_offset = offset
-        tx.name = prepare.name
-        tx.state = TxState.CLOSED
+        tx.closed(prepare, offset)
         self.csn = max(self.csn, prepare.csn)
         self.log.pending.append((offset, self.apply_prepare, tx))
 
     def prepare_branch(self, tx: TxBuffer, branch: DtxBranch) -> None:
         """Note the DTX_PREPARE at ``branch.offset``. Nothing is applied there: when the log is, the branch counts as prepared."""
-        tx.branch = branch
-        tx.state = TxState.CLOSED
-
-    def note_decision(self, tx: TxBuffer, outcome: TxState, offset: int) -> None:
-        """Primary: note the COMMIT or ROLLBACK it has just appended at ``offset``."""
-        tx.outcome = outcome
-        tx.outcome_offset = offset
+        tx.prepared(branch)
 
     def _discard(self, tx: TxBuffer) -> None:
         self._release(tx.events)
         self.transactions.pop(tx.tx_id, None)
 
-    def forget_unlogged(self, tx: TxBuffer) -> None:
+    def forget_unlogged(self, tx: TxBuffer, reason: str) -> None:
         """An open transaction that never reached the log ends: only embargo counts are to be undone."""
+        tx.forgotten(reason)
         self._release(tx.events)
 
     def _release(self, events: list[Any]) -> None:
@@ -550,11 +535,11 @@ class BrokerState:
                 return False
             assert tx.prepare is not None
             offset = log.append(record.encode_commit(tx.tx_id, tx.prepare.csn, tx.prepare.time_ms))
-            self.note_decision(tx, TxState.COMMITTED, offset)
+            tx.commits_at(offset)
             log.pending.append((offset, self._apply_commit, (tx.tx_id, tx.prepare.csn, offset)))
-        elif tx.outcome_offset > log.stable and not (self.deciding and tx.outcome is TxState.COMMITTED):
+        elif tx.outcome_offset > log.stable and not (self.deciding and tx.state is TxState.COMMITTING):
             return False
-        if tx.outcome is TxState.COMMITTED:
+        if tx.state is TxState.COMMITTING:
             if tx.tx_id in self.refused and not self.deciding:
                 return False
             self._commit(tx)
@@ -602,7 +587,7 @@ class BrokerState:
                     scheduled.append(queue)
         if self.deduplicates and tx.first_offset:
             self.id_windows.committed(tx.prepare_offset, tx.first_offset)
-        tx.state = TxState.COMMITTED
+        tx.applied()
         self.transactions.pop(tx.tx_id, None)
         self.owed[tx.tx_id] = prepare.csn
         self.outcomes.committed(tx.tx_id, prepare.name, tx.prepare_offset)
@@ -639,7 +624,7 @@ class BrokerState:
         tx_id, offset, name = argument
         tx = self.transactions.get(tx_id)
         if tx is not None:
-            tx.state = TxState.ROLLED_BACK
+            tx.applied()
             self._discard(tx)
             self._decided(tx)
         self.outcomes.rolled_back(tx_id, name, offset)
@@ -656,7 +641,7 @@ class BrokerState:
         ended, transients_lost, offset = argument
         self.id_windows.time(offset, 0)
         for tx in ended:
-            tx.state = TxState.ROLLED_BACK
+            tx.applied()
             self._discard(tx)
             self._decided(tx)
         if transients_lost:

@@ -134,7 +134,7 @@ class EachOrder(CommitOrder):
     """Of `UnorderedCoordinator`: each commit as it comes, by itself."""
 
     def log_and_order(self, tx: TxBuffer, on_decided: Decided) -> None:
-        tx.decided = on_decided
+        tx.asks_commit(on_decided)
         self.triggers[Trigger.TURN] += 1
         self.run_prepare_ordered([tx])
 
@@ -147,7 +147,7 @@ class GroupOrder(CommitOrder):
         self._gathered: list[TxBuffer] = []
 
     def log_and_order(self, tx: TxBuffer, on_decided: Decided) -> None:
-        tx.decided = on_decided
+        tx.asks_commit(on_decided)
         self._gathered.append(tx)
 
     def run_group(self, trigger: Trigger, flush: bool = False) -> None:

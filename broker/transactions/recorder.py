@@ -14,7 +14,7 @@ from understudy.broker.message import Message
 from understudy.broker.octets.chunks import LARGE_BYTES, named_bytes
 from understudy.broker.transactions.body_parts import PartedBody
 from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
-from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
+from understudy.broker.transactions.tx_buffer import TxBuffer
 
 
 class TransactionRecorder:
@@ -172,14 +172,13 @@ class TransactionRecorder:
         assert tx.branch is not None
         raw = record.encode_dtx_rollback(tx.tx_id, time_ms, tx.branch.vhost, tx.branch.xid)
         offset = self._state.append_record(raw)
-        assert tx.outcome is TxState.ROLLED_BACK
+        assert tx.rolls_back
         return offset
 
     def rollback(self, tx: TxBuffer, time_ms: int, reason: str) -> int:
         """Append ROLLBACK; its effects come when it is stable. Returns its offset."""
         state = self._state
         raw = record.encode_rollback(tx.tx_id, time_ms, tx.name, reason)
-        tx.reason = reason
         offset = state.append_record(raw)
-        assert tx.outcome is TxState.ROLLED_BACK
+        assert tx.rolls_back
         return offset

@@ -1,4 +1,6 @@
-"""TxBuffer: the content of one transaction, the same object on the primary and on every backup.
+"""TxBuffer: one transaction, its content and its state, the same object on the primary and on every backup.
+
+``LIFE`` is the table of its states and moves; docs/replication.md shows it as a diagram. `TxBuffer` alone writes its own fields.
 
 On the primary a channel fills it; on a backup the tx-queue's records do. Its events stand in the order in which the
 client made them. Digest and counts are what PREPARE states and a backup checks: they chain over the heads of the event
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from understudy.broker.message import MESSAGE_BYTES, Message
 from understudy.broker.octets.checksum import crc32
+from understudy.broker.state_table import StateTable
 from understudy.broker.transactions.body_parts import BodyParts
 from understudy.broker.transactions.dtx_branch import DtxBranch, Owner
 
@@ -25,12 +28,56 @@ _NO_QUEUES: Final[set[int]] = set()
 
 
 class TxState(Enum):
-    """OPEN: events still come. CLOSED: a PREPARE or DTX_PREPARE stands in the log. The rest are outcomes."""
+    """State of a transaction in one broker's log. The log may cut away what is not applied."""
+
+    __hash__ = object.__hash__  # members are one object each, and that of Enum is slow
 
     OPEN = "open"
+    PREPARED = "prepared"
     CLOSED = "closed"
+    COMMITTING = "committing"
+    ROLLING_BACK = "rolling-back"
     COMMITTED = "committed"
     ROLLED_BACK = "rolled-back"
+
+
+class TxEvent(Enum):
+    """A change of a transaction's state."""
+
+    __hash__ = object.__hash__
+
+    DTX_PREPARE = "DTX_PREPARE stands"
+    PREPARE = "PREPARE stands"
+    COMMIT = "COMMIT stands"
+    ROLLBACK = "ROLLBACK or EPOCH stands"
+    APPLIED = "its outcome is applied"
+    FORGOTTEN = "it ends, and the log knows nothing of it"
+    CUT_TO_OPEN = "the log is cut before its close"
+    CUT_TO_PREPARED = "the log is cut behind DTX_PREPARE"
+    CUT_TO_CLOSED = "the log is cut behind PREPARE"
+
+
+_S, _E = TxState, TxEvent
+LIFE: Final = StateTable(
+    {
+        (_S.OPEN, _E.DTX_PREPARE): _S.PREPARED,
+        (_S.OPEN, _E.PREPARE): _S.CLOSED,
+        (_S.PREPARED, _E.PREPARE): _S.CLOSED,
+        (_S.CLOSED, _E.COMMIT): _S.COMMITTING,
+        **{(state, _E.ROLLBACK): _S.ROLLING_BACK for state in (_S.OPEN, _S.PREPARED, _S.CLOSED)},
+        (_S.COMMITTING, _E.APPLIED): _S.COMMITTED,
+        (_S.ROLLING_BACK, _E.APPLIED): _S.ROLLED_BACK,
+        (_S.OPEN, _E.FORGOTTEN): _S.ROLLED_BACK,
+        **{(state, _E.CUT_TO_OPEN): _S.OPEN for state in (_S.PREPARED, _S.CLOSED, _S.COMMITTING, _S.ROLLING_BACK)},
+        **{(state, _E.CUT_TO_PREPARED): _S.PREPARED for state in (_S.CLOSED, _S.COMMITTING, _S.ROLLING_BACK)},
+        **{(state, _E.CUT_TO_CLOSED): _S.CLOSED for state in (_S.COMMITTING, _S.ROLLING_BACK)},
+    }
+)
+"""An outcome is never changed, and what is applied is never cut: no row says otherwise."""
+BEGINS: Final = {_S.OPEN: "its first event"}
+_NEXT: Final = LIFE.moves
+_PREPARE, _COMMIT, _APPLIED = TxEvent.PREPARE, TxEvent.COMMIT, TxEvent.APPLIED
+"""The moves of each commit: as `TxBuffer._move`, without a call (a name of an Enum costs as much as one)."""
 
 
 Event = tuple[int, Message | None, Any]
@@ -42,7 +89,7 @@ class TxBuffer:
     """One transaction's events, its PREPARE if it has one, and its outcome.
 
     ``decided`` is called once, with the outcome, when that has been applied (primary: the channel that waits).
-    ``outcome_offset`` is the offset of the COMMIT or ROLLBACK record that this log holds, 0 for none: a cut may take it
+    ``outcome_offset`` is the offset of the COMMIT, ROLLBACK or EPOCH that decides it in this log, 0 for none: a cut may take it
     away again. ``transient_at`` holds the offsets of transient events: whether an event is one is judged once, when it is recorded,
     by the queues that are there then. ``unlogged_queues`` are those outside the log to which it brings something. ``branch`` is
     there from its DTX_PREPARE on, if it has one; ``owner`` is who says commit. ``timed``: it had an event of the kind
@@ -65,7 +112,6 @@ class TxBuffer:
         "name",
         "observer",
         "opened_ms",
-        "outcome",
         "outcome_offset",
         "own",
         "owner",
@@ -81,7 +127,9 @@ class TxBuffer:
         "unlogged_queues",
     )
 
-    def __init__(self, tx_id: int, name: str = "", may_be_cut: bool = False) -> None:
+    def __init__(
+        self, tx_id: int, name: str = "", may_be_cut: bool = False, *, opened_ms: int = 0, own: bool = False
+    ) -> None:
         """``may_be_cut``: a backup's; it keeps what :meth:`cut` needs to go back to any event."""
         self.tx_id = tx_id
         self.name = name
@@ -94,23 +142,107 @@ class TxBuffer:
         self.durable_digest = 0
         self.transient_at: set[int] = set()
         self.size_bytes = 0
-        self.opened_ms = 0
+        self.opened_ms = opened_ms
         self.prepare: Prepare | None = None
         self.prepare_offset = 0
         self.branch: DtxBranch | None = None
         self.owner = Owner.LOCAL
-        self.outcome = TxState.OPEN
         self.outcome_offset = 0
         self.reason = ""
         self.observer: Any = None
         self.decided: Callable[[TxBuffer], None] | None = None
         self.unlogged_queues = _NO_QUEUES
         self.timed = False
-        self.own = False
+        self.own = own
         self.parts: BodyParts | None = None
         self.ids: dict[tuple[Any, bytes], None] | None = None
         self._counts: dict[int, int] = {}
         self._marks: list[tuple[int, int, int, int, int]] | None = [] if may_be_cut else None
+
+    def __str__(self) -> str:
+        return f"transaction {self.tx_id}"
+
+    # -- its life -------------------------------------------------------------------------------------------------
+
+    def _move(self, event: TxEvent) -> None:
+        """Go on to the state that `LIFE` has after ``event``.
+
+        Raises:
+            IllegalMoveError: there is none; nothing has changed.
+        """
+        self.state = LIFE.after(self.state, event, self)
+
+    def prepared(self, branch: DtxBranch) -> None:
+        """Note the DTX_PREPARE at ``branch.offset``."""
+        self._move(TxEvent.DTX_PREPARE)
+        self.branch = branch
+
+    def closed(self, prepare: Prepare, offset: int) -> None:
+        """Note the PREPARE at ``offset``."""
+        self.state = _NEXT.get((self.state, _PREPARE)) or LIFE.after(self.state, _PREPARE, self)
+        self.prepare = prepare
+        self.prepare_offset = offset
+        self.name = prepare.name
+
+    def commits_at(self, offset: int) -> None:
+        """Note the COMMIT at ``offset``."""
+        self.state = _NEXT.get((self.state, _COMMIT)) or LIFE.after(self.state, _COMMIT, self)
+        self.outcome_offset = offset
+
+    def rolls_back_at(self, offset: int, reason: str) -> None:
+        """Note the ROLLBACK, or the EPOCH that ends it, at ``offset``."""
+        self._move(TxEvent.ROLLBACK)
+        self.outcome_offset = offset
+        self.reason = reason
+
+    def applied(self) -> None:
+        """Note that the outcome is applied."""
+        self.state = _NEXT.get((self.state, _APPLIED)) or LIFE.after(self.state, _APPLIED, self)
+
+    def forgotten(self, reason: str) -> None:
+        """Note that the transaction ends, rolled back, and that the log knows nothing of it."""
+        self._move(TxEvent.FORGOTTEN)
+        self.reason = reason
+
+    # -- whom it concerns on a primary ----------------------------------------------------------------------------
+
+    def observed_by(self, observer: Any) -> None:
+        """Let ``observer`` see the transaction; None ends that."""
+        self.observer = observer
+
+    def asks_commit(self, decided: Callable[[TxBuffer], None]) -> None:
+        """Note that the client waits for the decision: ``decided`` tells it."""
+        self.decided = decided
+
+    def withdrawn(self) -> None:
+        """Note that nobody waits for the decision."""
+        self.decided = None
+
+    def told(self) -> Callable[[TxBuffer], None] | None:
+        """Let go of client and observer, since the decision is told now. Returns what tells the client.
+
+        Channel, observer and transaction point at each other: what is decided must not need a garbage collector to go.
+        """
+        decided, self.decided, self.observer = self.decided, None, None
+        return decided
+
+    def named(self, name: str) -> None:
+        """Note the name that its client has given it, "" to take that away."""
+        self.name = name
+
+    def decided_by(self, owner: Owner) -> None:
+        """Note the owner of the decision, before PREPARE states it."""
+        self.owner = owner
+
+    def message_ids(self) -> dict[tuple[Any, bytes], None]:
+        """The ids of its messages that are to come once, to be added to."""
+        if self.ids is None:
+            self.ids = {}
+        return self.ids
+
+    def forget_ids(self) -> None:
+        """Note that nothing waits for its messages any more."""
+        self.ids = None
 
     # -- filling --------------------------------------------------------------------------------------------------
 
@@ -149,6 +281,18 @@ class TxBuffer:
         if message is not None and not message.offset:  # otherwise it is counted with its record
             self.size_bytes += message.size + len(message.properties)
 
+    def note_timed(self) -> None:
+        """Note an event of the kind TX_ENQUEUE_TIMED."""
+        self.timed = True
+
+    def note_own(self, own: bool) -> None:
+        """Note whether it is a message that was published outside of transactions."""
+        self.own = own
+
+    def forget_bodies(self) -> None:
+        """Let go of its bodies in parts: another core has the same."""
+        self.parts = BodyParts()
+
     def bodies(self) -> BodyParts:
         """Its bodies in parts; from now on it has had one."""
         if self.parts is None:
@@ -157,15 +301,7 @@ class TxBuffer:
 
     def cut(self, offset: int) -> list[Event]:
         """Drop what stands in the log after ``offset``; returns the events that went."""
-        if self.outcome_offset > offset:
-            self.outcome_offset = 0
-            self.outcome = TxState.OPEN
-        if self.prepare_offset > offset:
-            self.prepare = None
-            self.prepare_offset = 0
-        if self.branch is not None and self.branch.offset > offset:
-            self.branch = None
-        self.state = TxState.CLOSED if self.closing is not None else TxState.OPEN
+        self._cut_decision(offset)
         kept = [event for event in self.events if event[0] <= offset]
         gone = self.events[len(kept) :]
         if gone:
@@ -183,6 +319,22 @@ class TxBuffer:
             self.size_bytes = sum(m.size + len(m.properties) for _, m, _ in kept if m is not None)
         return gone
 
+    def _cut_decision(self, offset: int) -> None:
+        """Forget the records of its close and its outcome that stand behind ``offset``."""
+        newest = self.outcome_offset or self.prepare_offset or self.closing_offset
+        if newest <= offset:
+            return
+        keeps_branch = self.branch is not None and self.branch.offset <= offset
+        if 0 < self.prepare_offset <= offset:
+            self._move(TxEvent.CUT_TO_CLOSED)
+        else:
+            self._move(TxEvent.CUT_TO_PREPARED if keeps_branch else TxEvent.CUT_TO_OPEN)
+            self.prepare = None
+            self.prepare_offset = 0
+        self.outcome_offset = 0
+        if not keeps_branch:
+            self.branch = None
+
     def continued(self, end: int) -> TxBuffer:
         """The same transaction in another core, as the log has it up to ``end``, at or behind the last event of the log.
 
@@ -199,9 +351,9 @@ class TxBuffer:
         tx.own = self.own and any(message is not None for _, message, _ in tx.events)
         if self.parts is not None:
             tx.parts = self.parts.continued(tx.events)
-        tx.branch = self.branch if self.branch is not None and self.branch.offset <= end else None
+        if self.branch is not None and self.branch.offset <= end:
+            tx.prepared(self.branch)
         assert not 0 < self.prepare_offset <= end, f"transaction {self.tx_id} is decided where PREPARE is applied"
-        tx.state = TxState.CLOSED if tx.branch is not None else TxState.OPEN
         if tx.events and tx._marks is not None:  # further back it is never cut
             last = tx.events[-1][0]
             tx._marks.append((last, tx.logged_events, tx.digest, tx.durable_events, tx.durable_digest))
@@ -227,12 +379,22 @@ class TxBuffer:
     @property
     def closed_undecided(self) -> bool:
         """PREPARE or DTX_PREPARE stands, no outcome record follows it in this log."""
-        return self.closing is not None and not self.outcome_offset
+        return self.state is TxState.CLOSED or self.state is TxState.PREPARED
 
     @property
     def in_doubt(self) -> bool:
         """A prepared branch that nobody has decided in this log."""
-        return self.branch is not None and self.prepare is None and not self.outcome_offset
+        return self.state is TxState.PREPARED
+
+    @property
+    def commits(self) -> bool:
+        """COMMIT stands in this log, applied or not."""
+        return self.state is TxState.COMMITTING or self.state is TxState.COMMITTED
+
+    @property
+    def rolls_back(self) -> bool:
+        """The transaction is rolled back in this log, applied or not."""
+        return self.state is TxState.ROLLING_BACK or self.state is TxState.ROLLED_BACK
 
     def enqueue_counts(self) -> dict[int, int]:
         """Queue id to the number of enqueues, queues in order of first use."""

@@ -17,7 +17,7 @@ from understudy.broker.log.move_record import Move
 from understudy.broker.plugin_api.plugin_commands import CommandRequest
 from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.broker.transactions.outcomes import Outcome
-from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
+from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.ha.config import HaConfig
 from understudy.ha.leading.absent_backups import AbsentBackups
 from understudy.ha.leading.admission import Admission
@@ -443,7 +443,7 @@ class Primary:
         state = self._broker.state
         tx = state.transactions.get(tx_id)
         if tx is not None:
-            return bool(tx.outcome_offset) and tx.outcome is TxState.ROLLED_BACK
+            return bool(tx.outcome_offset) and tx.rolls_back
         return state.outcomes.of_id(tx_id, self._broker.transactions.newest_id) is Outcome.ROLLED_BACK
 
     def link_lost(self, link: Link, reason: str) -> None:

@@ -88,7 +88,7 @@ class OpenTransactions:
     def _enqueue_parted(self, buf: bytes, at: int, end: int, offset: int) -> None:
         parted = record.decode_tx_enqueue_parted(buf, at, end)
         buffer = self._buffer(parted.tx_id, offset)
-        buffer.own = parted.own
+        buffer.note_own(parted.own)
         body = buffer.bodies().whole(parted.number, parted.size_bytes)
         if body is None:  # the count at PREPARE finds it out
             return
@@ -105,12 +105,15 @@ class OpenTransactions:
     def _prepare(self, buf: bytes, at: int, end: int, offset: int) -> None:
         prepare = record.decode_prepare(buf, at)
         buffer = self._buffer(prepare.tx_id, offset)
-        buffer.prepare, buffer.prepare_offset = prepare, offset
+        if buffer.prepare_offset != offset:  # a catch-up may bring what the log has brought
+            buffer.closed(prepare, offset)
         self.context.prepare(self.context.transactions[prepare.tx_id], offset, prepare.csn)
 
     def _dtx_prepare(self, buf: bytes, at: int, end: int, offset: int) -> None:
         tx_id, branch = record.decode_dtx_prepare(buf, at, offset)
-        self._buffer(tx_id, offset).branch = branch
+        buffer = self._buffer(tx_id, offset)
+        if buffer.closing_offset != offset:
+            buffer.prepared(branch)
         self.context.transactions[tx_id].branch = offset
 
     def _commit(self, buf: bytes, at: int, end: int, offset: int) -> None:

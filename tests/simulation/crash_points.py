@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
+from understudy.broker.transactions.tx_buffer import TxBuffer
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode
@@ -64,7 +64,7 @@ def _undecided(node: SimNode, primary: Primary, backups: list[SimNode], tx: TxBu
     if _catches_up(primary):
         yield "CP-38"
     if tx.outcome_offset:
-        if tx.outcome is TxState.COMMITTED:
+        if tx.commits:
             yield from _decided(backups, tx.tx_id)
         return
     votes = sum(_voted(backup, backup.node.state.transactions.get(tx.tx_id)) for backup in backups)

@@ -31,7 +31,7 @@ from tests.simulation.world import MS
 from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.queues.queue import Queue
-from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
+from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.ha.status import BrokerStatus
 
 LOOK_US = 2 * MS
@@ -263,7 +263,7 @@ class Scenario(Group):
     def has_decision(self, node: SimNode) -> bool:
         """COMMIT of the one transaction is in its log, or was applied."""
         tx = self.transaction(node)
-        return tx is None or (bool(tx.outcome_offset) and tx.outcome is TxState.COMMITTED)
+        return tx is None or (bool(tx.outcome_offset) and tx.commits)
 
     # -- holding brokers back -------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from tests.simulation.sim_node import SimNode
 from tests.simulation.sim_store import SESSION_MS
 from tests.simulation.world import MS
 from understudy.broker.amqp.methods import BASIC_ACK, BASIC_NACK
-from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
+from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.ha.following.backup import Backup
 from understudy.ha.status import BrokerStatus
 from understudy.ha.store.coordination import Answer, GroupState
@@ -447,7 +447,7 @@ def test_below_the_minimum_new_work_is_refused_until_somebody_joins(joins: str) 
         assert group.bodies(primary, "a") == []
         (tx,) = primary.node.state.transactions.values()
         group.until("ROLLBACK is written", lambda: tx.outcome_offset > end)
-        assert tx.outcome is TxState.ROLLED_BACK
+        assert tx.rolls_back
         assert primary.node.state.log.stable < tx.outcome_offset, "nobody else has it"
         assert primary.node.state.transactions
         if joins == "the spare one":

@@ -13,7 +13,7 @@ from tests.simulation.sim_client import Closed, Program, SimClient
 from tests.simulation.sim_node import SimNode
 from tests.simulation.test_healing import TRANSIENT, lose_an_event
 from tests.simulation.test_large_open_transactions import BODIES, half_sent
-from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
+from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.broker.transactions.xid import Xid
 from understudy.ha.status import BrokerStatus
 from understudy.replicator import wire
@@ -150,7 +150,7 @@ def test_who_refused_what_the_group_has_committed_can_be_made_the_base() -> None
         joiner.start()
         transaction = group.transaction(joiner)
         assert transaction is not None
-        assert transaction.outcome is TxState.COMMITTED
+        assert transaction.commits
         group.until("it serves", lambda: joiner.ha.status is BrokerStatus.ACTIVE)
         group.run_ms(1_000)
         assert not joiner.node.state.transactions

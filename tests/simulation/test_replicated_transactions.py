@@ -13,7 +13,6 @@ from tests.simulation.scenario import NEVER_MS, Hand, Order, Scenario, named, sc
 from tests.simulation.sim_client import Closed, Lost, Program, SimClient
 from tests.simulation.sim_node import SimNode
 from understudy.broker.security import Permissions, User
-from understudy.broker.transactions.tx_buffer import TxState
 from understudy.ha.status import BrokerStatus
 
 SEEDS = [1, 2, 3]
@@ -484,7 +483,7 @@ def test_one_backup_refuses_and_the_other_is_silent(which: int, silent_one: str,
 def is_refused(group: Scenario, node: SimNode) -> bool:
     """ROLLBACK stands in its log."""
     tx = group.transaction(node)
-    return tx is not None and tx.outcome_offset > 0 and tx.outcome is TxState.ROLLED_BACK
+    return tx is not None and tx.outcome_offset > 0 and tx.rolls_back
 
 
 def test_both_backups_refuse() -> None:

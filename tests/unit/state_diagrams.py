@@ -12,6 +12,7 @@ from typing import Any, Final
 import attrs
 
 from understudy.broker.state_table import StateTable
+from understudy.broker.transactions import tx_buffer
 from understudy.ha.leading import remote_backup
 
 ROOT: Final = Path(__file__).parents[2]
@@ -60,6 +61,7 @@ class Diagram:
 
 
 DIAGRAMS: Final = [
+    Diagram("docs/replication.md", "TxBuffer", tx_buffer.LIFE, tx_buffer.BEGINS),
     Diagram("docs/replication.md", "RemoteBackup", remote_backup.JOINING, remote_backup.BEGINS),
 ]
 

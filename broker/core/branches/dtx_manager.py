@@ -117,7 +117,7 @@ class DtxManager:
             # Otherwise this broker has refused it before it was promoted, and its ROLLBACK is on its way.
             state = BranchState.PREPARED if tx.in_doubt else BranchState.ROLLING_BACK
             work = self._branches[name] = BranchWork(name, tx, 0, 0, state)
-            tx.decided = partial(self._decided, work)
+            tx.asks_commit(partial(self._decided, work))
             for queue_id, entry_id in tx.dequeues():
                 queue = broker.state.queues.get(queue_id)
                 if queue is not None:
@@ -148,8 +148,7 @@ class DtxManager:
         if len(self._branches) >= MAX_BRANCHES:
             raise ResourceErrorSoft(f"{len(self._branches)} branches are known, {MAX_BRANCHES} are the most")
         broker = self._broker
-        tx = TxBuffer(broker.transactions.next_id())
-        tx.opened_ms = broker.now_ms
+        tx = TxBuffer(broker.transactions.next_id(), opened_ms=broker.now_ms)
         timeout_ms = broker.limits.dtx_timeout_ms
         work = self._branches[name] = BranchWork(name, tx, timeout_ms, broker.running_ms + timeout_ms)
         self._look_ms = min(self._look_ms, work.deadline_ms)
@@ -238,7 +237,7 @@ class DtxManager:
                 self._say_and_forget(channel, work, answer, work.failed)
                 return
             work.state = BranchState.PREPARING
-            work.tx.decided = partial(self._decided, work)
+            work.tx.asks_commit(partial(self._decided, work))
             work.waiting.append(("prepare", answer))
             self._broker.deduplicating.claim(work.tx)
             self._broker.transactions.prepare_branch(work.tx, name, lambda _: self._prepared(work))
@@ -299,7 +298,7 @@ class DtxManager:
         tx = work.tx
         assert tx is not None
         work.state = BranchState.COMMITTING
-        tx.owner = owner
+        tx.decided_by(owner)
         if not tx.first_offset:  # the log knows nothing of it before PREPARE
             self._broker.state.transactions[tx.tx_id] = tx
         self._broker.deduplicating.claim(tx)

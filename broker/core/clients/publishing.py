@@ -21,7 +21,7 @@ from understudy.broker.errors import AccessRefusedError, NotFoundError, Precondi
 from understudy.broker.log.record import MAX_TARGETS
 from understudy.broker.message import MESSAGE_BYTES, Message
 from understudy.broker.octets.chunks import LARGE_BYTES
-from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
+from understudy.broker.transactions.tx_buffer import TxBuffer
 
 if TYPE_CHECKING:
     from understudy.broker.core.clients.association import Association
@@ -190,9 +190,8 @@ class Publishing:
     ) -> None:
         """Outside of transactions: the message is a transaction of its own."""
         broker = self._broker
-        tx = TxBuffer(broker.transactions.next_id())
-        tx.own = True
-        tx.ids = dict.fromkeys(ids)
+        tx = TxBuffer(broker.transactions.next_id(), own=True)
+        tx.message_ids().update(dict.fromkeys(ids))
         broker.deduplicating.claim(tx)
         limited = [queue.limits for queue in queues if queue.limits is not None]
         for limits in limited:
@@ -273,7 +272,7 @@ class Publishing:
     def _stored(self, told: tuple[int, TxBuffer]) -> None:
         """The transaction that a message was is decided."""
         tag, tx = told
-        if tx.outcome is TxState.COMMITTED:
+        if tx.commits:
             self._confirmed(tag)
             return
         self._nacked.append(tag)

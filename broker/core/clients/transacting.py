@@ -111,8 +111,7 @@ class Transacting:
         """The running transaction; the first operation opens it."""
         session = self._session
         if session is None:
-            tx = TxBuffer(self._tx_id)
-            tx.opened_ms = self._broker.now_ms
+            tx = TxBuffer(self._tx_id, opened_ms=self._broker.now_ms)
             session = self._session = Session(tx, self._broker.log.end)
         self._used_ms = self._broker.running_ms
         return session
@@ -178,7 +177,7 @@ class Transacting:
         if tx.name and tx.name != name:
             raise PreconditionFailedError(f"transaction {tx_id_text(tx.tx_id)} is named {tx.name!r}, not {name!r}")
         if not tx.name:
-            tx.name = name
+            tx.named(name)
             session.name_known = tx.first_offset > 0 or any(queue.logged for queue in queues)
             session.name_barred = self._may_be_barred(session)
 

@@ -113,7 +113,7 @@ class HostedOrder(CommitOrder):
         return reason
 
     def log_and_order(self, tx: TxBuffer, on_decided: Decided) -> None:
-        tx.decided = on_decided
+        tx.asks_commit(on_decided)
         branch = (tx.branch.vhost, tx.branch.xid) if tx.branch is not None else None
         request = self._known.get(tx.tx_id) or self._request(tx, branch)
         request.asked_ms = self.broker.now_ms

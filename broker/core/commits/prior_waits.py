@@ -15,7 +15,6 @@ from understudy.broker.coordinators.api import CoordinatorMistakeError
 from understudy.broker.core.commits.commit_request import CommitRequest
 from understudy.broker.transactions.outcome_query import is_own_id, parse_tx_id, tx_id_text
 from understudy.broker.transactions.outcomes import Outcome
-from understudy.broker.transactions.tx_buffer import TxState
 
 if TYPE_CHECKING:
     from understudy.broker.core.commits.transactions import Transactions
@@ -127,7 +126,7 @@ class PriorWaits:
         """Of a transaction that is no request. What is ordered counts as committed: nothing can come before it any more."""
         transactions = self._transactions
         tx = transactions.broker.state.transactions.get(tx_id)
-        if tx is not None and tx.outcome is TxState.ROLLED_BACK:
+        if tx is not None and tx.rolls_back:
             return Outcome.ROLLED_BACK
         if tx is not None and tx.prepare is not None:
             return Outcome.COMMITTED

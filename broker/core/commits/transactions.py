@@ -152,7 +152,8 @@ class Transactions:
         if logged:
             if broker.log.may_hold(record.TX_ENQUEUE_TIMED):
                 deadlines = [_from_commit(queue, expiration_ms, message) for queue in logged]
-                tx.timed = tx.timed or any(deadlines)
+                if any(deadlines):
+                    tx.note_timed()
             else:  # a broker of the group reads only deadlines that are fixed by now
                 deadlines = [broker.deadline(queue, expiration_ms, message) for queue in logged]
             self._observer(tx).publish(tx, logged, deadlines, message)
@@ -176,7 +177,7 @@ class Transactions:
         If ``tx`` is that message alone, no client and no engine knows of it.
         """
         if tx.own:
-            tx.observer = self.observers.create(tx)
+            tx.observed_by(self.observers.create(tx))
         else:
             self._observer(tx)
         return self.recorder.begin_body(tx, message)
@@ -201,7 +202,7 @@ class Transactions:
 
     def _own_decided(self, tx: TxBuffer) -> None:
         """The log is applied up to the PREPARE of ``tx``; if a ROLLBACK follows, :meth:`_rolled_back` is called for that."""
-        if tx.outcome is TxState.COMMITTED:
+        if tx.state is TxState.COMMITTED:
             tx.observer.commit(tx)
             self._tell(tx)
 
@@ -221,7 +222,7 @@ class Transactions:
             observer = self.observers.create(tx)
             if self.engines:
                 observer = SeveralObservers([observer, *(engine.create(tx) for engine in self.engines)])
-            tx.observer = observer
+            tx.observed_by(observer)
         return observer
 
     def roll_back(self, tx: TxBuffer, reason: str) -> int:
@@ -230,22 +231,24 @@ class Transactions:
         Returns:
             The offset of ROLLBACK; 0 if the log knows nothing of ``tx``, and it is freed.
         """
+        tx.withdrawn()
+        return self._end_open(tx, reason)
+
+    def _end_open(self, tx: TxBuffer, reason: str) -> int:
         assert tx.closing is None, f"transaction {tx.tx_id} is closed: only its decision ends it"
-        tx.decided = None
         if tx.ids:
             self._broker.deduplicating.release(tx)
         offset = 0
         if tx.logged_events:
             self._broker.close_dequeues()
             if tx.name and self._is_committing(tx.name, tx):
-                tx.name = ""  # its ROLLBACK would stand before that one's PREPARE, and take the name
+                tx.named("")  # its ROLLBACK would stand before that one's PREPARE, and take the name
             offset = self.recorder.rollback(tx, self._broker.wall_ms, reason)
             tx.observer.rollback(tx)
-            tx.observer = None
+            tx.observed_by(None)
         else:
-            self._state.forget_unlogged(tx)
+            self._state.forget_unlogged(tx, reason)
         self._broker.counters["rolled_back"] += 1
-        tx.state = TxState.ROLLED_BACK
         return offset
 
     def refuse(self, tx: TxBuffer, reason: str) -> None:
@@ -254,9 +257,8 @@ class Transactions:
         If the log knows nothing of it but a name, a record bars the name: no later transaction commits under a name of which a
         client was told that it is rolled back.
         """
-        decided, broker = tx.decided, self._broker
-        offset = self.roll_back(tx, reason)
-        tx.decided, tx.reason = decided, reason
+        broker = self._broker
+        offset = self._end_open(tx, reason)
         if not offset:  # its commit has made it known
             self._state.transactions.pop(tx.tx_id, None)
             offset = broker.bar_name(tx.name) if tx.name else broker.provable()
@@ -278,7 +280,7 @@ class Transactions:
         self._observer(tx).prepare(tx)
 
         def stable(tx: TxBuffer) -> None:
-            if tx.outcome is not TxState.ROLLED_BACK:
+            if not tx.rolls_back:
                 prepared(tx)
 
         broker.complete(self.recorder.prepare_branch(tx, name, broker.wall_ms), stable, tx)
@@ -318,11 +320,11 @@ class Transactions:
 
     def _decided(self, tx: TxBuffer) -> None:
         """The log is applied up to the PREPARE of ``tx``: it is committed, or a ROLLBACK follows, which is told by itself."""
-        if tx.outcome is TxState.COMMITTED:
+        if tx.state is TxState.COMMITTED:
             self.coordinator.run_commit_ordered([tx])
             self._tell(tx)
         else:
-            assert tx.outcome is TxState.ROLLED_BACK, f"transaction {tx.tx_id} is stable and has no outcome"
+            assert tx.rolls_back, f"transaction {tx.tx_id} is stable and has no outcome: it is {tx.state.value}"
 
     def _rolled_back(self, tx: TxBuffer) -> None:
         """The log is applied up to the ROLLBACK that follows the PREPARE of ``tx``."""
@@ -337,7 +339,6 @@ class Transactions:
         self.forget_id(tx.tx_id)
         if tx.ids:
             self._broker.deduplicating.release(tx)
-        # Channel, observer and transaction point at each other: what is decided must not need a garbage collector to go.
-        decided, tx.decided, tx.observer = tx.decided, None, None
+        decided = tx.told()
         if decided is not None:
             decided(tx)

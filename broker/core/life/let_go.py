@@ -12,7 +12,6 @@ from typing import Final
 from understudy.broker.core.queues.entry import GONE, HELD, WITHHELD
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
-from understudy.broker.transactions.body_parts import BodyParts
 
 SLICE: Final = 1_000
 """Messages, or events of transactions, that are freed at once: a millisecond."""
@@ -39,7 +38,7 @@ def let_go_in_slices(state: BrokerState) -> Iterator[None]:
             del tx.events[-SLICE:]
             yield
         if tx.parts is not None:
-            tx.parts = BodyParts()  # a core that goes on from memory has the same bodies
+            tx.forget_bodies()
 
 
 def _let_go_of(queue: Queue) -> Iterator[None]:

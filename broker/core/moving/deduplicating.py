@@ -123,7 +123,7 @@ class Deduplicating:
 
     def within(self, tx: TxBuffer, queues: list[Queue], message: Message) -> list[Queue]:
         """Judge a publish within ``tx``, which :meth:`check` has passed: the queues that take it, as is known before the commit."""
-        known = tx.ids = {} if tx.ids is None else tx.ids
+        known = tx.message_ids()
         of_exchange = _checked_id(self._exchange_window(message.exchange, queues[0].vhost), message)
         if of_exchange is not None:
             if of_exchange in known or self._known(of_exchange):
@@ -169,14 +169,14 @@ class Deduplicating:
             if claim is not None and claim.tx is tx:
                 del window.claims[octets]
                 waiting += claim.waiting
-        tx.ids = None
+        tx.forget_ids()
         for go_on in waiting:
             go_on()
 
     def adopt(self, tx: TxBuffer) -> None:
         """Claim the ids of ``tx``, a branch in doubt that an earlier primary has prepared."""
         queues = self._broker.state.queues
-        tx.ids = {}
+        ids = tx.message_ids()
         for _, message, targets in tx.events:
             if message is None or message.moved:
                 continue
@@ -184,7 +184,7 @@ class Deduplicating:
                 for window in (queue.window, self._exchange_window(message.exchange, queue.vhost)):
                     message_id = _checked_id(window, message)
                     if message_id is not None:
-                        tx.ids[message_id] = None
+                        ids[message_id] = None
         self.claim(tx)
 
     # -- ids --------------------------------------------------------------------------------------------------------------

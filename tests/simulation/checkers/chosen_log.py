@@ -20,7 +20,6 @@ from tests.simulation.ledger import Violation
 from understudy.broker.log import frame, record
 from understudy.broker.log.log import TRANSIENT_BATCH
 from understudy.broker.log.position import EpochHistory
-from understudy.broker.transactions.tx_buffer import TxState
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode
@@ -78,7 +77,7 @@ class ChosenLog:
 
         def waits(tx_id: int) -> bool:
             tx = transactions.get(tx_id)
-            return tx is not None and tx.outcome is TxState.ROLLED_BACK and tx.outcome_offset > 0
+            return tx is not None and tx.rolls_back and tx.outcome_offset > 0
 
         self.reference.advance(offset, waits)
 

@@ -19,7 +19,6 @@ from understudy.broker.core.state import BrokerState
 from understudy.broker.log.journal import JournalOptions
 from understudy.broker.log.journal_recovery import recover
 from understudy.broker.log.segment import JournalIdentity
-from understudy.broker.transactions.tx_buffer import TxState
 from understudy.replicator.broker_replicator import BrokerReplicator
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class Restart:
         """A transaction whose PREPARE is chosen is whole, unless it is rolled back or this broker has refused it."""
         for tx in state.transactions.values():
             self.undecided += 1
-            if tx.closing is None or tx.closing_offset > self._reference.end or tx.outcome is TxState.ROLLED_BACK:
+            if tx.closing is None or tx.closing_offset > self._reference.end or tx.rolls_back:
                 continue
             missing = tx.missing_for(tx.closing, may_lack_transients=True)
             if missing and tx.tx_id not in replicator.noes:

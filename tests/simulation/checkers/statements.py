@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from tests.simulation.checkers.chosen_log import durable_end
 from tests.simulation.checkers.reference import Fate, Reference, ReferenceTransaction
 from tests.simulation.ledger import Violation
-from understudy.broker.transactions.tx_buffer import TxState
 from understudy.replicator import wire
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class Statements:
             log.start < prepared <= log.end
             and log.epochs.epoch_at(prepared) == epoch
             and self._reference.fates.get(tx_id) is not Fate.ROLLED_BACK
-            and not (tx is not None and tx.outcome is TxState.ROLLED_BACK)
+            and not (tx is not None and tx.rolls_back)
         )
         if not stands:
             del self._noes[(node.name, tx_id)]

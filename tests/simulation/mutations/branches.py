@@ -13,7 +13,7 @@ from understudy.broker.core.life.meta import Meta
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.transactions.dtx_branch import BranchName, Owner
-from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
+from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.replicator.tx_replicating_subscription import TxReplicatingSubscription
 
 
@@ -28,7 +28,7 @@ def an_epoch_ends_what_is_in_doubt(bug: Bug) -> None:
         for tx in self.transactions.values():
             if tx.in_doubt:
                 bug.strike()
-                tx.outcome, tx.outcome_offset = TxState.ROLLED_BACK, offset
+                tx.rolls_back_at(offset, "its primary was replaced")
                 ended.append(tx)
 
     bug.replace(BrokerState, "_take_epoch", take_epoch)

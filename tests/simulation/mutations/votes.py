@@ -51,8 +51,9 @@ def rollback_told_at_once(bug: Bug) -> None:
         decided, tx.decided = tx.decided, None
         if decided is not None:
             bug.strike()
-            tx.state = TxState.ROLLED_BACK
+            state, tx.state = tx.state, TxState.ROLLED_BACK
             decided(tx)
+            tx.state = state
 
     bug.replace(Transactions, "roll_back_closed", roll_back_closed)
 

@@ -114,7 +114,15 @@ def shown(state: BrokerState) -> dict[str, Any]:
             tx.tx_id: (
                 [(at, message and message.content(), content) for at, message, content in tx.events],
                 (tx.first_offset, tx.logged_events, tx.digest, tx.durable_events, tx.durable_digest, tx.size_bytes),
-                (tx.state, tx.branch, tx.prepare_offset, tx.outcome, tx.name, tx.owner, tx._marks and tx._marks[-1]),
+                (
+                    tx.state,
+                    tx.branch,
+                    tx.prepare_offset,
+                    tx.outcome_offset,
+                    tx.name,
+                    tx.owner,
+                    tx._marks and tx._marks[-1],
+                ),
                 tx.own,
                 tx.parts
                 and (
