@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from understudy.broker.core.topology.replication_level import ReplicationLevel
+from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.log.record import FORMAT_VERSION
 
 PAUSE_MS: Final = 1_500

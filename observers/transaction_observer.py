@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from understudy.broker.core.commits.recorder import TransactionRecorder
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.log.record import Group
 from understudy.broker.message import Message
-from understudy.broker.transactions.recorder import TransactionRecorder
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.replicator.tx_queue import TxQueue
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from enum import Enum
 
+from understudy.broker.core.commits.recorder import TransactionRecorder
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.log.record import Group
 from understudy.broker.message import Message
 from understudy.broker.transactions.outcome_query import tx_id_text
-from understudy.broker.transactions.recorder import TransactionRecorder
 from understudy.broker.transactions.tx_buffer import TxBuffer
 
 NAME_PREFIX = "understudy.tx."

@@ -18,10 +18,9 @@ from understudy.broker.coordinators import CoordinatorChoice, Trigger
 from understudy.broker.core.branches.dtx_manager import DtxManager
 from understudy.broker.core.clients.consumer_timeouts import ConsumerTimeouts
 from understudy.broker.core.clients.large_permit import LargePermit
+from understudy.broker.core.commits.alone import AloneStability
+from understudy.broker.core.commits.parted_bodies import PartedBodies
 from understudy.broker.core.commits.transactions import Transactions
-from understudy.broker.core.life.alone import AloneStability
-from understudy.broker.core.life.parted_bodies import PartedBodies
-from understudy.broker.core.life.pause_watch import PauseWatch
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.moving.dead_letter_moves import Moving
 from understudy.broker.core.moving.deduplicating import Deduplicating
@@ -34,11 +33,12 @@ from understudy.broker.core.queues.consumer_order import ConsumerOrder
 from understudy.broker.core.queues.entry import GONE, READY, Entry
 from understudy.broker.core.queues.priority_queue import queue_class
 from understudy.broker.core.queues.queue import Queue
+from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.core.requests.admin import AdminCommands
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.topology.exchange_deletion import delete_unbound
-from understudy.broker.core.topology.replication_level import ReplicationLevel
 from understudy.broker.core.watching.facts import UNTOLD
+from understudy.broker.core.watching.pause_watch import PauseWatch
 from understudy.broker.core.watching.told import Confirmed, Told
 from understudy.broker.log import record
 from understudy.broker.log.journal_gate import JournalGate

@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from understudy.broker.core.moving.moved_bodies import NO_BODIES, MovedBodies
+from understudy.broker.core.queues.moved_bodies import NO_BODIES, MovedBodies
 
 MESSAGE_SIZE: Final = "message size"
 TX_SIZE: Final = "transaction size"

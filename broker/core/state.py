@@ -17,17 +17,17 @@ from typing import Any
 
 from understudy.broker.amqp.errors import MalformedFrameError
 from understudy.broker.amqp.field_table import FieldTable, decode_table
-from understudy.broker.core.moving.message_expiry import ANY_CONSUMER, Arrival
+from understudy.broker.core.queues.arrival import ANY_CONSUMER, Arrival
 from understudy.broker.core.queues.deduplication import DeduplicationRule
 from understudy.broker.core.queues.entry import Entry
 from understudy.broker.core.queues.id_windows import IdWindows
 from understudy.broker.core.queues.priority_queue import queue_class
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.queues.queue_arguments import FROM_FORMAT_5
+from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.core.topology.exchanges import Binding, ExchangeBinding, exchange_class
 from understudy.broker.core.topology.policies import Policies
 from understudy.broker.core.topology.registry import BINDS, Registry, TopologyImage, is_another_exchange
-from understudy.broker.core.topology.replication_level import ReplicationLevel
 from understudy.broker.log import frame, record
 from understudy.broker.log.exchange_bind_record import decode_exchange_bind
 from understudy.broker.log.kept_log import Batch

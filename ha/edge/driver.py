@@ -20,7 +20,7 @@ import structlog
 
 from understudy.broker.config import Config, CoordinationConfig, milliseconds
 from understudy.broker.config import TlsConfig as TlsSection
-from understudy.broker.core.topology.replication_level import ReplicationLevel
+from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.plugin_api.metrics import Family
 from understudy.broker.plugin_api.plugin_commands import CommandRefusedError, CommandRequest, Commands

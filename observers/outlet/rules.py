@@ -15,7 +15,7 @@ from typing import Final
 
 import attrs
 
-from understudy.broker.core.moving.moved_bodies import queue_pattern
+from understudy.broker.core.queues.moved_bodies import queue_pattern
 from understudy.broker.errors import UnderstudyError
 
 MAX_TOPIC: Final = 249

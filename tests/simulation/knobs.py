@@ -13,8 +13,8 @@ from typing import Any, Final
 import attrs
 
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.moving.moved_bodies import NO_BODIES, MovedBodies
-from understudy.broker.core.topology.replication_level import ReplicationLevel
+from understudy.broker.core.queues.moved_bodies import NO_BODIES, MovedBodies
+from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.log import live_offsets
 from understudy.broker.log.journal import JournalOptions
 from understudy.replicator import catch_up

@@ -8,7 +8,7 @@ from tests.simulation import calls
 from tests.simulation.scenario import Hand, Scenario
 from tests.simulation.sim_client import Closed
 from tests.simulation.sim_node import SimNode
-from understudy.broker.core.topology.replication_level import REPLICATE
+from understudy.broker.core.queues.replication_level import REPLICATE
 
 ALL, CONFIGURATION, NONE = "all", "configuration", "none"
 LEVELS = (ALL, CONFIGURATION, NONE)

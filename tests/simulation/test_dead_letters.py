@@ -14,7 +14,7 @@ from tests.simulation.sim_client import Closed
 from tests.simulation.test_versions import refusals, written
 from understudy.broker.amqp.properties import decode_properties, encode_properties
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.moving.moved_bodies import MovedBodies
+from understudy.broker.core.queues.moved_bodies import MovedBodies
 from understudy.broker.log import record
 
 TTL_MS = 400

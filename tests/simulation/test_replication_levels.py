@@ -24,7 +24,7 @@ from tests.simulation.levels_kit import (
 from tests.simulation.scenario import Hand, scenario
 from tests.simulation.sim_client import Closed, Program, SimClient
 from understudy.broker.core.queues.digest import queue_digests
-from understudy.broker.core.topology.replication_level import REPLICATE, ReplicationLevel
+from understudy.broker.core.queues.replication_level import REPLICATE, ReplicationLevel
 
 WHICH = pytest.mark.parametrize("which", [0, 1])
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from understudy.broker.amqp.properties import reply_to, with_reply_to
-from understudy.broker.core.topology.replication_level import ReplicationLevel
+from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.errors import AccessRefusedError, NotFoundError, PreconditionFailedError
 
 if TYPE_CHECKING:

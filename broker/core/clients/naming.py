@@ -22,18 +22,18 @@ from understudy.broker.amqp.methods import (
     QUEUE_UNBIND_OK,
 )
 from understudy.broker.core.clients import direct_reply
+from understudy.broker.core.clients.exchange_bindings import ExchangeBindings
 from understudy.broker.core.clients.names import BROKERS_PREFIX, MAX_NAME_BYTES, Names, one_line
-from understudy.broker.core.moving.dead_letters import EXCHANGE as DEAD_LETTER_EXCHANGE
 from understudy.broker.core.queues import deduplication
+from understudy.broker.core.queues.dead_letters import EXCHANGE as DEAD_LETTER_EXCHANGE
 from understudy.broker.core.queues.queue_arguments import (
     COMPARED,
-    FROM_FORMAT_5,
     check_arguments,
-    check_exchange,
     check_type,
 )
+from understudy.broker.core.queues.replication_level import REPLICATE, level_asked_for, level_of
 from understudy.broker.core.topology.argument_values import binding_octets, same_value
-from understudy.broker.core.topology.exchange_bindings import ExchangeBindings
+from understudy.broker.core.topology.exchange_arguments import FROM_FORMAT_5, check_exchange
 from understudy.broker.core.topology.exchange_deletion import delete_exchange, delete_unbound
 from understudy.broker.core.topology.exchanges import (
     ALTERNATE,
@@ -44,7 +44,6 @@ from understudy.broker.core.topology.exchanges import (
     BindingKey,
     Exchange,
 )
-from understudy.broker.core.topology.replication_level import REPLICATE, level_asked_for, level_of
 from understudy.broker.errors import (
     AccessRefusedError,
     NotFoundError,

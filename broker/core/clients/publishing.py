@@ -10,12 +10,12 @@ from understudy.broker.amqp.encode import ack_frame, nack_frame, return_frames, 
 from understudy.broker.amqp.methods import BASIC_PUBLISH, CONFIRM_SELECT, CONFIRM_SELECT_OK
 from understudy.broker.amqp.properties import expiration, is_checked_persistent, user_id
 from understudy.broker.core.clients import direct_reply
-from understudy.broker.core.clients.copies import MARK, copy_keys, route_all, without_bcc
 from understudy.broker.core.moving.delayed_publish import delayed
 from understudy.broker.core.moving.judged_publishes import Publish
 from understudy.broker.core.queues.queue_arguments import MAX_MS
 from understudy.broker.core.requests.reply import Reply
 from understudy.broker.core.requests.reserved_exchanges import RESERVED_EXCHANGES, ReservedExchange
+from understudy.broker.core.topology.copies import MARK, copy_keys, route_all, without_bcc
 from understudy.broker.core.topology.routing import route
 from understudy.broker.errors import AccessRefusedError, NotFoundError, PreconditionFailedError, ResourceErrorSoft
 from understudy.broker.log.record import MAX_TARGETS

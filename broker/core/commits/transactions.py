@@ -23,9 +23,10 @@ from understudy.broker.coordinators import (
     needs_two_phases,
     overrides,
 )
+from understudy.broker.core.commits.alone import PersistingObserverFactory
 from understudy.broker.core.commits.hosted_order import HostedOrder
+from understudy.broker.core.commits.recorder import TransactionRecorder
 from understudy.broker.core.commits.several_observers import SeveralObservers
-from understudy.broker.core.life.alone import PersistingObserverFactory
 from understudy.broker.core.queues.entry import Entry
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.log import record
@@ -35,7 +36,6 @@ from understudy.broker.plugin_api.plugin import TransactionObserver, Transaction
 from understudy.broker.transactions.body_parts import PartedBody
 from understudy.broker.transactions.commit_order import CommitOrder, EachOrder, GroupOrder
 from understudy.broker.transactions.dtx_branch import BranchName
-from understudy.broker.transactions.recorder import TransactionRecorder
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState, groups_of
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from understudy.broker.core.clients.copies import route_all
 from understudy.broker.core.limits import TX_SIZE
-from understudy.broker.core.moving.dead_letters import DeadLetterRule, dead_letter, deaths_of, is_cycle
+from understudy.broker.core.queues.dead_letters import DeadLetterRule, dead_letter, deaths_of, is_cycle
 from understudy.broker.core.queues.entry import GONE, Entry
 from understudy.broker.core.queues.queue import Queue
+from understudy.broker.core.topology.copies import route_all
 from understudy.broker.errors import ResourceErrorSoft
 from understudy.broker.log import record
 from understudy.broker.log.move_record import Move, encode_move

@@ -12,18 +12,13 @@ Source: rabbitmq-server, ``rabbit_amqqueue_process:attempt_delivery`` and ``drop
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from understudy.broker.core.broker import Broker
     from understudy.broker.core.queues.consumer import Consumer
     from understudy.broker.core.queues.entry import Entry
     from understudy.broker.core.queues.queue import Queue
-
-Arrival = tuple["Queue", int, int]
-"""A message with a deadline has come: queue, id there, and the newest subscription that may have it though it has expired."""
-ANY_CONSUMER: Final = 1 << 62
-"""Subscription of an arrival that every consumer may have."""
 
 
 class MessageExpiry:

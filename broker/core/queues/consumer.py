@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from understudy.broker.amqp.shortstr import encode_shortstr
 from understudy.broker.core.queues.entry import Entry
 
 if TYPE_CHECKING:
-    from understudy.broker.core.clients.consuming import Consuming
     from understudy.broker.core.queues.queue import Queue
+
+
+class ServesConsumers(Protocol):
+    """One channel's side of its consumers (``Consuming``), as queues use it."""
+
+    @property
+    def place(self) -> str:
+        """Client and channel, for people."""
+
+    @property
+    def shared_limit(self) -> int:
+        """Prefetch count that all consumers of the channel share; 0 for none."""
+
+    def can_deliver(self, no_ack: bool) -> bool:
+        """Return True if one more message may be sent on the channel now."""
+
+    def gives_way(self, consumer: Consumer) -> bool:
+        """Return True if another consumer of the channel comes before ``consumer``."""
+
+    def deliver(self, consumer: Consumer, entry: Entry) -> None:
+        """Send ``entry`` to ``consumer``."""
+
+    def cancelled_by_broker(self, consumer: Consumer) -> None:
+        """Give ``consumer`` nothing more: its queue is being deleted."""
+
+    def tell_cancelled(self, consumer: Consumer) -> None:
+        """Tell the client that the queue of ``consumer`` is deleted for good."""
 
 
 class Consumer:
@@ -41,7 +67,7 @@ class Consumer:
 
     def __init__(
         self,
-        consuming: Consuming,
+        consuming: ServesConsumers,
         tag: str,
         queue: Queue,
         *,

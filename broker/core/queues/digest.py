@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from hashlib import sha256
 from struct import Struct
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 
 from understudy.broker.core.queues.entry import Entry
-from understudy.broker.core.state import BrokerState
+from understudy.broker.core.queues.queue import Queue
 from understudy.broker.log.return_record import Returned
 from understudy.broker.message import MESSAGE_BYTES
 
@@ -24,6 +24,13 @@ QUEUE_BYTES: Final = 8192
 _ENTRY: Final = Struct(">QQIIBB")
 _RETURNED: Final = Struct(">IIQ")
 _Held = tuple[str, str, list[Entry], dict[int, Returned]]
+
+
+class HoldsQueues(Protocol):
+    """A state with queues by id (``BrokerState``)."""
+
+    @property
+    def queues(self) -> Mapping[int, Queue]: ...
 
 
 @attrs.frozen(kw_only=True)
@@ -39,7 +46,7 @@ class QueueDigest:
     digest: str
 
 
-def queue_digests(state: BrokerState) -> list[QueueDigest]:
+def queue_digests(state: HoldsQueues) -> list[QueueDigest]:
     """One digest for each replicated queue, by vhost and name. Costs a pass over all bodies: for audits, not for polling."""
     slices = digests_in_slices(state)
     while True:
@@ -50,7 +57,7 @@ def queue_digests(state: BrokerState) -> list[QueueDigest]:
             return digests
 
 
-def digests_in_slices(state: BrokerState) -> Generator[None, None, list[QueueDigest]]:
+def digests_in_slices(state: HoldsQueues) -> Generator[None, None, list[QueueDigest]]:
     """As :func:`queue_digests`, of what the queues hold at the first step, however they change between the steps.
 
     A pass over gigabytes in one go is a broker that looks dead to its peers. What is taken meanwhile stays in memory (or in its

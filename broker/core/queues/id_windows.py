@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from understudy.broker.amqp.properties import has_headers
 from understudy.broker.core.queues.id_window import IdWindow, Noted, decode_noted
@@ -24,7 +24,6 @@ from understudy.broker.message import Message
 if TYPE_CHECKING:
     from understudy.broker.core.queues.deduplication import DeduplicationRule
     from understudy.broker.core.queues.queue import Queue
-    from understudy.broker.core.topology.exchanges import Exchange
     from understudy.broker.log.record import Target
 
 _HEAD: Final = Struct(">QQI")
@@ -36,6 +35,14 @@ ExchangeName = tuple[str, str]
 """(vhost, name)."""
 _Recorded = tuple[int, int, list["Target"], str, bytes, bool]
 """(offset, time in ms, targets, exchange, properties, persistent)."""
+
+
+class Windowed(Protocol):
+    """An exchange, as far as windows go. See ``Exchange``."""
+
+    vhost: str
+    name: str
+    deduplication: DeduplicationRule | None
 
 
 class IdWindows:
@@ -59,7 +66,7 @@ class IdWindows:
 
     # -- topology ---------------------------------------------------------------------------------------------------------
 
-    def registered(self, exchange: Exchange) -> bool:
+    def registered(self, exchange: Windowed) -> bool:
         """``exchange`` is declared by the newest records; returns whether it has a window."""
         rule = exchange.deduplication
         if rule is not None:
@@ -79,7 +86,7 @@ class IdWindows:
             window = self._replace(name, rule)
         window.since = max(window.since, since)
 
-    def deleted(self, name: ExchangeName, newest: Exchange | None) -> None:
+    def deleted(self, name: ExchangeName, newest: Windowed | None) -> None:
         """An exchange is gone; ``newest`` is the one of that name that the newest records have."""
         if name not in self.exchanges:
             return

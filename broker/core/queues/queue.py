@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from understudy.broker.core.moving.dead_letters import DeadLetterRule
 from understudy.broker.core.queues.consumer_order import ConsumerOrder
+from understudy.broker.core.queues.dead_letters import DeadLetterRule
 from understudy.broker.core.queues.deduplication import DeduplicationRule
 from understudy.broker.core.queues.entry import ACQUIRED, DEQUEUING, GONE, HELD, READY, RETURNING, WITHHELD, Entry
 from understudy.broker.core.queues.entry_index import PAGE_BITS, EntryIndex
 from understudy.broker.core.queues.id_window import IdWindow
 from understudy.broker.core.queues.queue_limits import QueueLimits
 from understudy.broker.core.queues.queue_returns import QueueReturns
+from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.core.queues.return_rule import ReturnRule
-from understudy.broker.core.topology.replication_level import ReplicationLevel
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.return_record import Returned
 from understudy.broker.message import DelayedMessage, Message

@@ -15,12 +15,10 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
-from understudy.broker.core.moving import dead_letters
-from understudy.broker.core.queues import deduplication, queue_limits, return_rule
+from understudy.broker.core.queues import dead_letters, deduplication, queue_limits, return_rule
 from understudy.broker.core.queues.priority_queue import MAX_PRIORITY, MOST
 from understudy.broker.core.queues.queue import CONSUMER_TIMEOUT, DELAYED_PUBLISH, SINGLE_ACTIVE_CONSUMER
-from understudy.broker.core.topology.exchanges import DELAYED_MESSAGE, DELAYED_TYPE, EXCHANGE_TYPES, exchange_class
-from understudy.broker.core.topology.replication_level import REPLICATE
+from understudy.broker.core.queues.replication_level import REPLICATE
 from understudy.broker.errors import PreconditionFailedError
 
 MESSAGE_TTL: Final = "x-message-ttl"
@@ -38,7 +36,7 @@ MOVES: Final = (
 """Of queues whose records older programs cannot read (``record.MOVES_VERSION``)."""
 SERVING: Final = (MAX_PRIORITY, SINGLE_ACTIVE_CONSUMER, CONSUMER_TIMEOUT, DELAYED_PUBLISH)
 """How messages are handed out. Programs that do not read that format would not heed them when they lead."""
-FROM_FORMAT_5: Final = frozenset((*MOVES, *SERVING, *deduplication.ARGUMENTS, DELAYED_TYPE))
+FROM_FORMAT_5: Final = frozenset((*MOVES, *SERVING, *deduplication.ARGUMENTS))
 COMPARED: Final = (MESSAGE_TTL, EXPIRES, *MOVES, *SERVING, *deduplication.ARGUMENTS, STRATEGY)
 QUEUE_TYPE: Final = "x-queue-type"
 QUEUE_TYPES: Final = ("classic", "quorum")
@@ -87,7 +85,7 @@ def is_name(value: Any) -> str:
     return "" if good and octets.decode() == value else f"is not a name of at most {NAME_BYTES} bytes"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value as an error has it: its beginning, so that there is room for what is wrong."""
     text = repr(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
@@ -143,7 +141,7 @@ def check_arguments(name: str, vhost: str, arguments: dict[str, Any]) -> None:
         wrong = CHECKS[argument](value) if argument in CHECKS else ""
         if wrong:
             raise PreconditionFailedError(
-                f"invalid arg '{argument}' for queue '{name}' in vhost '{vhost}': {_shown(value)} {wrong}"
+                f"invalid arg '{argument}' for queue '{name}' in vhost '{vhost}': {shown(value)} {wrong}"
             )
     check_deduplication("queue", name, vhost, arguments)
     if dead_letters.ROUTING_KEY in arguments and dead_letters.EXCHANGE not in arguments:
@@ -156,34 +154,6 @@ def check_arguments(name: str, vhost: str, arguments: dict[str, Any]) -> None:
         argument, other, why = clash
         raise PreconditionFailedError(
             f"invalid arg '{argument}' for queue '{name}' in vhost '{vhost}': {arguments[argument]!r}, but '{other}' {why}"
-        )
-
-
-def check_exchange(name: str, vhost: str, kind: str, arguments: dict[str, Any]) -> None:
-    """Check the arguments of an exchange of type ``kind`` that is to be declared, but for its alternate.
-
-    Raises:
-        PreconditionFailedError: as of a queue.
-    """
-    for argument, value in arguments.items():
-        if not argument.startswith("x-"):
-            continue
-        if argument == DELAYED_TYPE and kind == DELAYED_MESSAGE:
-            continue
-        if argument not in deduplication.ARGUMENTS:
-            raise PreconditionFailedError(
-                f"argument '{argument}' of exchange '{name}' in vhost '{vhost}' is not supported"
-            )
-        wrong = CHECKS[argument](value)
-        if wrong:
-            raise PreconditionFailedError(
-                f"invalid arg '{argument}' for exchange '{name}' in vhost '{vhost}': {_shown(value)} {wrong}"
-            )
-    check_deduplication("exchange", name, vhost, arguments)
-    if kind == DELAYED_MESSAGE and exchange_class(kind, arguments) is None:
-        raise PreconditionFailedError(
-            f"invalid arg '{DELAYED_TYPE}' for exchange '{name}' in vhost '{vhost}': {arguments.get(DELAYED_TYPE)!r} is none of "
-            f"{', '.join(EXCHANGE_TYPES)}, as which one of type '{kind}' may route"
         )
 
 

@@ -6,16 +6,33 @@ So one deletion may end a chain of exchanges. The primary decides which of them 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from understudy.broker.log import record
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
     from understudy.broker.core.topology.exchanges import Exchange
+    from understudy.broker.core.topology.registry import Registry
 
 
-def delete_exchange(broker: Broker, exchange: Exchange) -> None:
+class HoldsRegistry(Protocol):
+    """A state with the newest registry (``BrokerState``)."""
+
+    @property
+    def registry(self) -> Registry: ...
+
+
+class AppendsRecords(Protocol):
+    """A broker that leads (``Broker``), as far as topology goes."""
+
+    @property
+    def state(self) -> HoldsRegistry: ...
+
+    def append_record(self, raw: bytes) -> int:
+        """Append a whole record; returns its offset."""
+
+
+def delete_exchange(broker: AppendsRecords, exchange: Exchange) -> None:
     """Delete ``exchange``, and auto-delete exchanges that were bound to nothing else."""
     going = [exchange]
     while going:
@@ -25,7 +42,7 @@ def delete_exchange(broker: Broker, exchange: Exchange) -> None:
         going += _unbound(sources)
 
 
-def delete_unbound(broker: Broker, exchanges: Iterable[Exchange]) -> None:
+def delete_unbound(broker: AppendsRecords, exchanges: Iterable[Exchange]) -> None:
     """Delete those of ``exchanges`` that are auto-delete and have just lost their last binding."""
     for exchange in _unbound(exchanges):
         delete_exchange(broker, exchange)

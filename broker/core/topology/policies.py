@@ -24,8 +24,7 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.broker.core.moving import dead_letters
-from understudy.broker.core.queues import queue_limits, return_rule
+from understudy.broker.core.queues import dead_letters, queue_limits, return_rule
 from understudy.broker.core.queues.queue import CONSUMER_TIMEOUT, Queue
 from understudy.broker.core.queues.queue_arguments import CHECKS, EXPIRES, MESSAGE_TTL, STRATEGY, is_name
 from understudy.broker.core.topology.exchanges import ALTERNATE, Exchange

@@ -32,7 +32,7 @@ from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.life.turn import TurnEngine
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.moving.expiry_clock import ExpiryClock
-from understudy.broker.core.moving.moved_bodies import NO_BODIES, MovedBodies
+from understudy.broker.core.queues.moved_bodies import NO_BODIES, MovedBodies
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.topology.policies import Policies, Policy
 from understudy.broker.core.watching.applied_facts import AppliedFacts

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from tests.simulation.ledger import Violation
+from understudy.broker.core.clients.consuming import Consuming
 
 if TYPE_CHECKING:
     from tests.simulation.sim_node import SimNode
@@ -56,7 +57,7 @@ class Served:
         timeout_ms = queue.arguments.get("x-consumer-timeout")
         if timeout_ms is not None:
             broker = node.node.broker
-            unread_ms = consumer.consuming.held.unread_ms
+            unread_ms = consuming_of(consumer).held.unread_ms
             held = _Held(broker, delivery, broker.running_ms + timeout_ms + SLACK_MS, unread_ms)
             self._held.setdefault(node, deque()).append(held)
 
@@ -83,19 +84,25 @@ class Served:
             first = held[0]
             delivery = first.delivery
             assert delivery.consumer is not None, "a delivery that is watched has a consumer"
-            unread_ms = delivery.consumer.consuming.held.unread_ms - first.unread_ms
+            unread_ms = consuming_of(delivery.consumer).held.unread_ms - first.unread_ms
             if first.broker is broker and broker.running_ms <= first.until_ms + unread_ms:
                 return
             held.popleft()
-            if first.broker is broker and delivery.consumer.consuming.ledger._by_tag.get(delivery.tag) is delivery:
+            if first.broker is broker and consuming_of(delivery.consumer).ledger._by_tag.get(delivery.tag) is delivery:
                 text = f"a message of {delivery.queue.name} for longer than its time-out"
                 raise Violation("consumers", f"consumer {delivery.consumer.tag} at {node.name} holds {text}")
+
+
+def consuming_of(consumer: Consumer) -> Consuming:
+    """The channel's side of ``consumer``."""
+    assert isinstance(consumer.consuming, Consuming), f"{consumer.tag} is no consumer of a channel"
+    return consumer.consuming
 
 
 def _newest(queue: Queue, entry: Entry) -> tuple[Consumer, Delivery] | None:
     """The consumer that has just been given ``entry``, and its delivery."""
     for consumer in queue.consumers:
-        delivery = next(reversed(consumer.consuming.ledger._by_tag.values()), None)
+        delivery = next(reversed(consuming_of(consumer).ledger._by_tag.values()), None)
         if delivery is not None and delivery.entry is entry and delivery.consumer is consumer:
             return consumer, delivery
     return None

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from tests.simulation.mutations.mutation import Bug, mutation
-from understudy.broker.core.clients import copies, publishing
+from understudy.broker.core.clients import publishing
 from understudy.broker.core.life.meta import Meta
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
-from understudy.broker.core.topology import routing
+from understudy.broker.core.topology import copies, routing
 from understudy.broker.core.topology.exchanges import Exchange, ExchangeBinding
 from understudy.broker.core.topology.registry import TopologyImage
 from understudy.broker.log import record

@@ -8,8 +8,8 @@ from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.commits.transactions import Transactions
 from understudy.broker.core.queues.queue import Queue
+from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.core.state import BrokerState
-from understudy.broker.core.topology.replication_level import ReplicationLevel
 from understudy.broker.message import Message
 from understudy.broker.transactions.tx_buffer import TxBuffer
 

@@ -7,9 +7,9 @@ from typing import Any
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.amqp import properties
 from understudy.broker.core.moving import dead_letter_moves as moving
-from understudy.broker.core.moving import dead_letters
 from understudy.broker.core.moving.dead_letter_moves import Moving
 from understudy.broker.core.moving.judged_publishes import JudgedPublishes, Publish
+from understudy.broker.core.queues import dead_letters
 from understudy.broker.core.queues.entry import Entry
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.core.clients.transacting import Session, Transacting
+from understudy.broker.core.commits.recorder import TransactionRecorder
 from understudy.broker.core.life.meta import Meta
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
@@ -16,7 +17,6 @@ from understudy.broker.log.record import Group, decode_tx_dequeue, encode_outcom
 from understudy.broker.message import Message
 from understudy.broker.transactions import outcome_query
 from understudy.broker.transactions.outcomes import Outcome, Outcomes
-from understudy.broker.transactions.recorder import TransactionRecorder
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.replicator.broker_replicator import BrokerReplicator
 

@@ -13,7 +13,7 @@ from tests.simulation.mutations import mutated
 from tests.simulation.nemesis import Nemesis, ScriptedNemesis
 from tests.simulation.nemesis.strike import Struck
 from tests.simulation.seed_run import SeedResult, run_cluster
-from understudy.broker.core.moving.moved_bodies import NO_BODIES
+from understudy.broker.core.queues.moved_bodies import NO_BODIES
 
 _DRAWN = Knobs.draw(0)
 PLAIN = attrs.evolve(

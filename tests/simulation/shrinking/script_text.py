@@ -25,7 +25,7 @@ from tests.simulation.mutations import MUTATIONS
 from tests.simulation.nemesis.strike import Struck
 from tests.simulation.shrinking.script import PLAIN, Finding, Script
 from tests.simulation.shrinking.strike_text import brokers_of, read_strike, show_strike
-from understudy.broker.core.moving.moved_bodies import NO_BODIES, MovedBodies
+from understudy.broker.core.queues.moved_bodies import NO_BODIES, MovedBodies
 
 
 class ScriptError(ValueError):

@@ -7,6 +7,7 @@ from functools import partial
 import attrs
 
 from tests.simulation import calls
+from tests.simulation.checkers.served import consuming_of
 from tests.simulation.cluster import SimCluster
 from tests.simulation.ledger import Told
 from tests.simulation.scenario import Scenario
@@ -116,7 +117,7 @@ def consumed(group: Scenario) -> Consumer:
 
 @tampering("checkers/holders", "counts", "and nobody has them")
 def a_delivery_is_forgotten(group: Scenario) -> None:
-    consumed(group).consuming.ledger.take_all()
+    consuming_of(consumed(group)).ledger.take_all()
     group.cluster.final_check()
 
 

@@ -15,7 +15,7 @@ from tests.simulation.ledger import Violation
 from tests.simulation.sim_client import Closed, Lost, Program, SimClient
 from tests.simulation.workloads.run import PERSISTENT, TRANSIENT, Run, padded
 from understudy.broker.amqp.methods import BASIC_ACK, BASIC_NACK
-from understudy.broker.core.topology.replication_level import LEVELS, REPLICATE
+from understudy.broker.core.queues.replication_level import LEVELS, REPLICATE
 
 EXCHANGE = "levels"
 REPLICATED, DEFINED, ALONE = QUEUES = ("level-all", "level-configuration", "level-none")

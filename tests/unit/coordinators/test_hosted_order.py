@@ -28,7 +28,7 @@ from understudy.broker.coordinators import CoordinatorHost, Order, Refused, Trig
 from understudy.broker.core.commits.hosted_order import OFFER_MS
 from understudy.broker.core.life.turn import WITHHELD_US, TurnEngine, TurnPort
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.topology.replication_level import ReplicationLevel
+from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.transactions.outcomes import Outcome
 
 PORT = ("ask", "flush_links", "flush_clients", "begin_group", "turn_over")

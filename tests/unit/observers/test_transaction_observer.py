@@ -18,7 +18,7 @@ from understudy.broker.amqp.methods import (
     encode_method,
 )
 from understudy.broker.amqp.properties import encode_properties
-from understudy.broker.core.life.alone import PersistingObserver
+from understudy.broker.core.commits.alone import PersistingObserver
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.log.record import Group
 from understudy.broker.message import Message

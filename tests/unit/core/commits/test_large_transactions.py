@@ -9,11 +9,11 @@ from tests.unit.core.core_kit import publish
 from tests.unit.core.life.test_recovery import KeptCore
 from understudy.broker.amqp.methods import BASIC_ACK, BASIC_CONSUME, BASIC_DELIVER, TX_COMMIT, TX_SELECT, encode_method
 from understudy.broker.core.clients.transacting import FLUSH_ACCEPTS
+from understudy.broker.core.commits.recorder import TransactionRecorder
 from understudy.broker.core.state import EMPTY_TABLE, BrokerState
 from understudy.broker.log import frame, record
 from understudy.broker.log.record import Prepare
 from understudy.broker.message import Message
-from understudy.broker.transactions.recorder import TransactionRecorder
 from understudy.broker.transactions.tx_buffer import TxBuffer
 
 QUEUE = (1 << 40) + 1

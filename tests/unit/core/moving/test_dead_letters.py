@@ -32,7 +32,7 @@ from understudy.broker.amqp.methods import (
 from understudy.broker.amqp.properties import decode_properties, encode_properties
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.moving.dead_letter_moves import BYTES_AT_ONCE, MOVES_AT_ONCE, Moving
-from understudy.broker.core.moving.moved_bodies import MovedBodies
+from understudy.broker.core.queues.moved_bodies import MovedBodies
 from understudy.broker.log import frame, record
 from understudy.broker.log.move_record import Move, decode_move
 from understudy.broker.message import Message

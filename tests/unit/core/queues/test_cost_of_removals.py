@@ -22,8 +22,8 @@ from understudy.broker.amqp.methods import (
     encode_method,
 )
 from understudy.broker.core.queues.queue import Queue
+from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.core.topology.exchanges import EXCHANGE_TYPES, Binding
-from understudy.broker.core.topology.replication_level import ReplicationLevel
 from understudy.broker.log.live_offsets import LiveOffsets
 
 FEW, MANY = 40, 320

@@ -26,7 +26,7 @@ from understudy.broker.amqp.methods import (
     encode_method,
 )
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.topology.replication_level import ReplicationLevel
+from understudy.broker.core.queues.replication_level import ReplicationLevel
 
 IF_EMPTY = encode_method(1, QUEUE_DELETE, "q", False, True, False)
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.core.core_kit import Client, Core, publish
 from understudy.broker.amqp.methods import CHANNEL_CLOSE, QUEUE_DECLARE, TX_COMMIT, TX_SELECT, encode_method
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.topology.replication_level import REPLICATE, ReplicationLevel, level_asked_for, level_of
+from understudy.broker.core.queues.replication_level import REPLICATE, ReplicationLevel, level_asked_for, level_of
 from understudy.broker.errors import PreconditionFailedError
 
 ALL, CONFIGURATION, NONE = ReplicationLevel

@@ -12,7 +12,7 @@ import pytest
 
 from understudy.broker.config import parse
 from understudy.broker.core.life.node import BrokerNode
-from understudy.broker.core.topology.replication_level import ReplicationLevel
+from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.log import journal_recovery
 from understudy.broker.message import Message
 from understudy.broker.server.files.file_storage import FileStorage

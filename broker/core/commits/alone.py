@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from understudy.broker.core.commits.recorder import TransactionRecorder
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.message import Message
 from understudy.broker.plugin_api.plugin import TransactionObserver
-from understudy.broker.transactions.recorder import TransactionRecorder
 from understudy.broker.transactions.tx_buffer import TxBuffer
 
 
