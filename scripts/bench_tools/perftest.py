@@ -144,6 +144,8 @@ class PerfTest:
             "--disable-connection-recovery",
         ]
         command += ["--ptxsize", str(row.messages)] if row.mode == "tx" else ["--confirm", str(row.window)]
+        if row.rate:
+            command += ["--rate", str(row.rate // row.connections)]
         if target.queue_type:
             command += ["--queue-args", f"x-queue-type={target.queue_type}"]
         if row.consumers:

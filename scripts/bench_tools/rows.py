@@ -21,7 +21,8 @@ class Row:
     ``messages`` is per transaction (``tx`` only), ``window`` the publishes without confirm per connection (``confirm``
     only).  ``consumers`` is the number of consuming connections (PerfTest) or, for txgen, whether a transaction also
     acknowledges what it was delivered.  ``every_ms`` is the time between the begins of two transactions of a connection
-    (``tx`` of txgen only); 0: the next begins when the last is answered.  ``seconds`` is measured at least.
+    (``tx`` of txgen only); 0: the next begins when the last is answered.  ``rate`` is what all producers publish in a second
+    together (PerfTest only); 0: as fast as they can.  ``seconds`` is measured at least.
     ``max_length`` is each queue's limit (0: none), which is reached before the window opens; ``dead_letters``: one more
     queue gets what has no room.
     """
@@ -35,6 +36,7 @@ class Row:
     window: int = 0
     consumers: int = 0
     every_ms: int = 0
+    rate: int = 0
     seconds: float = 0.0
     max_length: int = 0
     dead_letters: bool = False
@@ -59,6 +61,20 @@ def _tx(connections: int, messages: int) -> Row:
         connections=connections,
         queues=4,
         messages=messages,
+    )
+
+
+def _at_rate(rate: int) -> Row:
+    """One producer and one consumer on one queue, well below what they could do: the latency is that of an unloaded broker."""
+    return Row(
+        name=f"java-rate-{rate}",
+        tool="perftest",
+        mode="confirm",
+        connections=1,
+        queues=1,
+        window=1000,
+        consumers=1,
+        rate=rate,
     )
 
 
@@ -92,6 +108,9 @@ EXTRA_ROWS = (
         max_length=1000,
         dead_letters=True,
     ),
+    Row(name="java-flow-8", tool="perftest", mode="confirm", connections=8, queues=1, window=1000, consumers=8),
+    _at_rate(1_000),
+    _at_rate(10_000),
     Row(name="txack-8x1", tool="txgen", mode="tx", connections=8, queues=4, messages=1, consumers=1),
     Row(name="txack-8x10", tool="txgen", mode="tx", connections=8, queues=4, messages=10, consumers=1),
     Row(name="txack-32x10", tool="txgen", mode="tx", connections=32, queues=4, messages=10, consumers=1),
