@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -101,13 +102,13 @@ class RabbitMq:
                 "cluster_formation.randomized_startup_delay_range.max = 1",
             ]
             lines += [
-                f"cluster_formation.classic_config.nodes.{other + 1} = {self._node_name(other)}"
+                f"cluster_formation.classic_config.nodes.{other + 1} = {self.node_name(other)}"
                 for other in range(self._nodes)
             ]
         config.write_text("\n".join(lines) + "\n")
         (folder / "enabled_plugins").write_text("[].\n")
         environment = self._environment() | {
-            "RABBITMQ_NODENAME": self._node_name(number),
+            "RABBITMQ_NODENAME": self.node_name(number),
             "RABBITMQ_NODE_PORT": str(self._ports[number]),
             "RABBITMQ_DIST_PORT": str(self._distribution_ports[number]),
             "RABBITMQ_CONFIG_FILE": str(config),
@@ -173,7 +174,8 @@ class RabbitMq:
 
     # -- pieces
 
-    def _node_name(self, number: int) -> str:
+    def node_name(self, number: int) -> str:
+        """The Erlang name of a node, from 0."""
         return f"understudy-bench-{number + 1}@localhost"
 
     def _environment(self) -> dict[str, str]:
@@ -186,16 +188,24 @@ class RabbitMq:
             "RABBITMQ_CONF_ENV_FILE": "/dev/null",  # not a plain file: /etc/rabbitmq/rabbitmq-env.conf stays unread
         }
 
-    def _ctl(self, *arguments: str) -> str:
-        environment = self._environment() | {
+    def control_script(self) -> str:
+        """A shell script that is ``rabbitmqctl`` for this cluster; the node is named by ``-n``."""
+        variables = [shlex.quote(f"{name}={value}") for name, value in self._ctl_environment().items()]
+        folder, program = shlex.quote(str(self._folder)), shlex.quote(str(self._scripts / "rabbitmqctl"))
+        return f'#!/bin/sh\ncd {folder} && exec env -i {" ".join(variables)} {program} "$@"\n'
+
+    def _ctl_environment(self) -> dict[str, str]:
+        return self._environment() | {
             "RABBITMQ_CTL_ERL_ARGS": _ONLY_LOOPBACK,
             "RABBITMQ_CTL_DIST_PORT_MIN": str(self._ctl_port),
             "RABBITMQ_CTL_DIST_PORT_MAX": str(self._ctl_port),
         }
-        command = [str(self._scripts / "rabbitmqctl"), "--quiet", "-n", self._node_name(0), *arguments]
+
+    def _ctl(self, *arguments: str) -> str:
+        command = [str(self._scripts / "rabbitmqctl"), "--quiet", "-n", self.node_name(0), *arguments]
         done = subprocess.run(
             command,
-            env=environment,
+            env=self._ctl_environment(),
             cwd=self._folder,
             capture_output=True,
             text=True,

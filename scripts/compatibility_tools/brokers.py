@@ -28,16 +28,21 @@ class Address:
         product: with its version, for people.
         port: of AMQP.
         tls_port: of AMQP over TLS.
+        control: the program that stands for ``rabbitmqctl``.
+        node: its name for the broker.
     """
 
     product: str
     port: int
     tls_port: int
+    control: str = "false"
+    node: str = "none"
 
     @property
     def values(self) -> Mapping[str, str]:
         """Names that stand in braces in the table of suites, and their values."""
-        return {"host": HOST, "port": str(self.port), "tls_port": str(self.tls_port)}
+        ports = {"port": str(self.port), "tls_port": str(self.tls_port)}
+        return {"host": HOST, **ports, "control": self.control, "node": self.node}
 
 
 Start = Callable[[Path, Path], contextlib.AbstractContextManager[Address]]
@@ -112,6 +117,15 @@ def rabbitmq(folder: Path, certificates: Path) -> Iterator[Address]:
     )
     try:
         node.start()
-        yield Address(product=f"RabbitMQ {node.description()['version']}", port=node.port, tls_port=tls_port)
+        control = folder / "control"
+        control.write_text(node.control_script(), encoding="utf-8")
+        control.chmod(0o700)
+        yield Address(
+            product=f"RabbitMQ {node.description()['version']}",
+            port=node.port,
+            tls_port=tls_port,
+            control=str(control),
+            node=node.node_name(0),
+        )
     finally:
         node.stop()

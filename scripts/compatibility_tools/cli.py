@@ -27,6 +27,7 @@ from scripts.compatibility_tools.outcomes import Outcome, judge
 from scripts.compatibility_tools.program_runs import run_program
 from scripts.compatibility_tools.program_table import PROGRAMS, find_programs, programs_text
 from scripts.compatibility_tools.report import SuiteReport, as_json, as_text
+from scripts.compatibility_tools.runners import TOOLS
 from scripts.compatibility_tools.running import run_suite
 from scripts.compatibility_tools.suites import SUITES, Suite, find_suite
 
@@ -125,14 +126,14 @@ def _run(options: argparse.Namespace, work: Path) -> list[SuiteReport]:
     starts = {"understudy": brokers.understudy(options.brokers)}
     if options.beside == "rabbitmq" or (options.beside is None and brokers.rabbitmq_is_installed()):
         starts["rabbitmq"] = brokers.rabbitmq
-    places = [(suite, _tree(suite, options), sources.environment(suite.name, _say)) for suite in suites]
+    places = [(suite, _tree(suite, options), _tool(suite)) for suite in suites]
     certificates = work / "certificates"
     make_certificates(certificates)
     outcomes: dict[str, dict[str, Mapping[str, Outcome]]] = {suite.name: {} for suite in suites}
     took_s: dict[str, dict[str, float]] = {suite.name: {} for suite in suites}
     for side, start in starts.items():
         with start(work / side, certificates) as address:
-            for suite, tree, python in places:
+            for suite, tree, tool in places:
                 _say(f"{suite.name}: running against {address.product}, port {address.port}")
                 folder = work / f"{suite.name}-{side}"
                 sources.copy_tree(tree, folder)
@@ -141,7 +142,7 @@ def _run(options: argparse.Namespace, work: Path) -> list[SuiteReport]:
                 began = time.monotonic()
                 log = work / f"{suite.name}-{side}.log"
                 outcomes[suite.name][address.product] = run_suite(
-                    suite, python, folder, address.values, _selection(suite, options), log, _say
+                    suite, tool, folder, address.values, _selection(suite, options), log, _say
                 )
                 took_s[suite.name][address.product] = time.monotonic() - began
     return [_report(suite, options, outcomes[suite.name], took_s[suite.name]) for suite in suites]
@@ -167,6 +168,16 @@ def _tree(suite: Suite, options: argparse.Namespace) -> Path:
     if options.source is not None:
         return sources.named_tree(suite, options.source)
     return sources.published_tree(suite, options.version or suite.version, _say)
+
+
+def _tool(suite: Suite) -> Path:
+    if suite.runner == "pytest":
+        return sources.environment(suite.name, _say)
+    name = TOOLS[suite.runner]
+    found = shutil.which(name)
+    if found is None:
+        raise CompatibilityError(f"the suite {suite.name} is run by {name}, which is not installed")
+    return Path(found)
 
 
 def _selection(suite: Suite, options: argparse.Namespace) -> list[str]:

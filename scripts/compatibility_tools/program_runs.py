@@ -17,12 +17,12 @@ from typing import IO, Any, Final
 from bench_tools.processes import tail
 from bench_tools.understudy import LEADING, Understudy
 
-from scripts.compatibility_tools import brokers, sources
+from scripts.compatibility_tools import brokers
 from scripts.compatibility_tools.errors import CompatibilityError
+from scripts.compatibility_tools.kept import Say
 from scripts.compatibility_tools.program_table import Program, ProgramRow, judge_program
-from scripts.compatibility_tools.sources import Say
+from scripts.compatibility_tools.runtimes import Launch, prepare
 
-PROGRAMS_FOLDER: Final = Path(__file__).with_name("programs")
 BROKERS: Final = 3
 _WHOLE_S: Final = 60.0
 _END_S: Final = 15.0
@@ -34,35 +34,35 @@ def run_program(program: Program, folder: Path, say: Say) -> ProgramRow:
     Raises:
         CompatibilityError: the program ended without a result, or took longer than `Program.limit_s`.
     """
-    python = sources.environment(program.requirements, say)
-    version = sources.installed_version(program.requirements, program.package)
+    launch = prepare(program, say)
     folder.mkdir(parents=True)
     group = Understudy(folder / "group", brokers.PROGRAM, BROKERS)
     try:
         group.start()
         say(f"{program.name}: running against a group of {BROKERS}, address 127.0.0.1:{group.port}")
         began = time.monotonic()
-        result, kills = _followed(program, python, folder, group, say)
-        return judge_program(program.name, version, result, kills, time.monotonic() - began)
+        result, kills = _followed(program, launch, folder, group, say)
+        return judge_program(program.name, launch.version, result, kills, time.monotonic() - began)
     finally:
         group.stop()
 
 
-def _followed(program: Program, python: Path, folder: Path, group: Understudy, say: Say) -> tuple[dict[str, Any], int]:
+def _followed(
+    program: Program, launch: Launch, folder: Path, group: Understudy, say: Say
+) -> tuple[dict[str, Any], int]:
     """Start the program, do what it asks for until it has told its result; the result, and how many primaries were killed."""
     own = folder / "program"
     own.mkdir()
     environment = {
         **{name: text for name, text in os.environ.items() if not name.startswith("PYTHON")},
-        "PYTHONPATH": str(PROGRAMS_FOLDER),
-        "PYTHONDONTWRITEBYTECODE": "1",
+        **launch.environment,
         "PROGRAM_URL": f"amqp://guest:guest@{brokers.HOST}:{group.port}/%2F",
         "PROGRAM_FOLDER": str(own),
     }
     log = own / "program.log"
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [str(python), str(PROGRAMS_FOLDER / program.file)],
+            launch.command,
             cwd=own,
             env=environment,
             stdin=subprocess.PIPE,

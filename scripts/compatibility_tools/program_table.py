@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -17,22 +17,25 @@ class Program:
     """A program that starts, works and ends while the primary is killed.
 
     Attributes:
-        name: on the command line; with ``_`` for ``-`` also of the file.
-        requirements: name of its environment, and of the file of pins.
+        name: on the command line.
         package: whose version the row shows.
+        language: in which it is written.
+        file: in the folder of its language.
+        requirements: of a Python program, name of its environment and of the file of pins.
         about: what the program uses, for people.
         limit_s: seconds for all of the program.
     """
 
     name: str
-    requirements: str
     package: str
     about: str
+    language: Literal["python", "java", "node"] = "python"
+    file: str = attrs.field()
+    requirements: str = ""
     limit_s: float = 240.0
 
-    @property
-    def file(self) -> str:
-        """Name of the file in ``programs``."""
+    @file.default
+    def _file_of_name(self) -> str:
         return f"{self.name.replace('-', '_')}_program.py"
 
 
@@ -55,6 +58,34 @@ PROGRAMS: Final = (
     Program(name="taskiq", requirements="taskiq", package="taskiq-aio-pika", about="delays, retries, priorities"),
     Program(name="faststream", requirements="faststream", package="faststream", about="publisher, request and reply"),
     Program(name="aio-pika", requirements="aio-pika", package="aio-pika", about="RPC and Master"),
+    Program(
+        name="jms",
+        package="rabbitmq-jms",
+        about="JMS: transacted sessions over queues and topics, rollback, redelivery counts",
+        language="java",
+        file="JmsProgram.java",
+    ),
+    Program(
+        name="java-rpc",
+        package="amqp-client",
+        about="RpcClient with direct reply-to, and RpcServer",
+        language="java",
+        file="RpcProgram.java",
+    ),
+    Program(
+        name="spring",
+        package="spring-rabbit",
+        about="Spring AMQP: RabbitTemplate and a listener container, in transactions",
+        language="java",
+        file="SpringProgram.java",
+    ),
+    Program(
+        name="node",
+        package="amqp-connection-manager",
+        about="a channel with confirms, and a consumer, that come back by themselves",
+        language="node",
+        file="amqp_connection_manager_program.mjs",
+    ),
 )
 
 

@@ -11,28 +11,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from scripts.compatibility_tools import runners
 from scripts.compatibility_tools.errors import CompatibilityError
-from scripts.compatibility_tools.outcomes import Outcome, read_junit
-from scripts.compatibility_tools.sources import Say
+from scripts.compatibility_tools.kept import Say
+from scripts.compatibility_tools.outcomes import Outcome
 from scripts.compatibility_tools.suites import Suite
 
 PLUGINS: Final = Path(__file__).with_name("plugins")
-TEST_LIMIT_S: Final = 90
-"""So long one test may take: several of aio-pika's wait for half a minute."""
-_COMPLETE: Final = (0, 1)
-"""Exit codes of a runner that ran all tests: all passed, some failed."""
 _PROGRESS_S: Final = 10.0
 _PERCENT: Final = re.compile(r"\[ *(\d+)%\]")
 
 
 def run_suite(
-    suite: Suite, python: Path, tree: Path, values: Mapping[str, str], selection: Sequence[str], log: Path, say: Say
+    suite: Suite, tool: Path, tree: Path, values: Mapping[str, str], selection: Sequence[str], log: Path, say: Say
 ) -> dict[str, Outcome]:
     """Run the tests in ``tree``, a copy of our own; outcomes by name.
 
     Args:
         suite: which.
-        python: of its environment.
+        tool: Python of its environment, or its runner.
         tree: its sources; tests in it may be rewritten.
         values: of the address of the broker.
         selection: words of the user for the runner.
@@ -43,30 +40,16 @@ def run_suite(
         CompatibilityError: the runner could not run the tests, or took longer than `Suite.limit_s`.
     """
     _rewrite(suite, tree, values)
-    report = log.with_suffix(".xml")
-    command = _pytest(suite, python, report)
     environment = {
         **{name: text for name, text in os.environ.items() if not name.startswith(("PYTEST_", "PYTHON"))},
         **{name: text.format(**values) for name, text in suite.environment.items()},
         "PYTHONPATH": str(PLUGINS),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    code = _followed([*command, *selection], tree, environment, log, suite, say)
-    if code not in _COMPLETE or not report.exists():
-        raise CompatibilityError(
-            f"the tests of {suite.name} cannot be run: the runner ended with {code}: {_end_of(log)}"
-        )
-    outcomes = read_junit([report.read_text(encoding="utf-8")])
-    if not outcomes:
-        raise CompatibilityError(f"the runner of {suite.name} found no test, with {selection}: {_end_of(log)}")
-    return outcomes
-
-
-def _pytest(suite: Suite, python: Path, report: Path) -> list[str]:
-    words = ["-v", "-p", "no:cacheprovider", "--timeout", str(TEST_LIMIT_S), "-o", "log_cli=false", "--color=no"]
-    excluded = [word for test in suite.excluded for word in ("--deselect", test)]
-    words += [*excluded, "--junitxml", str(report), *suite.arguments]
-    return [str(python), "-m", "pytest", *suite.tests, *words]
+    arguments = [word.format(**values) for word in suite.arguments]
+    words = runners.command(suite, tool, log, arguments, selection)
+    code = _followed(words, tree, environment, log, suite, say)
+    return runners.outcomes(suite, code, tree, log)
 
 
 def _rewrite(suite: Suite, tree: Path, values: Mapping[str, str]) -> None:
@@ -101,7 +84,7 @@ def _followed(
             except subprocess.TimeoutExpired:
                 if time.monotonic() > deadline:
                     raise CompatibilityError(
-                        f"{suite.name} has not ended within {suite.limit_s:g} s: {_end_of(log)}"
+                        f"{suite.name} has not ended within {suite.limit_s:g} s: {runners.end_of(log)}"
                     ) from None
                 say(f"  {suite.name}: {_how_far(log)}")
     finally:
@@ -111,9 +94,5 @@ def _followed(
 
 
 def _how_far(log: Path) -> str:
-    found = _PERCENT.findall(_end_of(log, 10_000))
+    found = _PERCENT.findall(runners.end_of(log, 10_000))
     return f"{found[-1]} %" if found else "running"
-
-
-def _end_of(log: Path, characters: int = 1_500) -> str:
-    return log.read_text(encoding="utf-8", errors="replace")[-characters:]

@@ -1,38 +1,23 @@
-"""Source trees and environments of suites: downloads, unpacks, installs.
-
-Both are kept in the user's cache, ``~/.cache/understudy/compatibility``. What is kept has a stamp: a download or an
-installation that was interrupted has none, and is made again.
-"""
+"""Source trees and environments of suites: downloads, unpacks, installs; both are kept (`kept`)."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from scripts.compatibility_tools.errors import CompatibilityError
+from scripts.compatibility_tools.kept import Say, ask, keep, run
 from scripts.compatibility_tools.suites import Suite
 
 REQUIREMENTS: Final = Path(__file__).with_name("requirements")
 PIP: Final = ("-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet")
-_LIMIT_S: Final = 600.0
 _NO_SUCH_VERSION: Final = "No matching distribution found"
 _NO_VERSIONS: Final = "(from versions: none)"
-
-Say = Callable[[str], None]
-
-
-def cache_folder() -> Path:
-    """Where trees and environments are kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "understudy" / "compatibility"
 
 
 def published_tree(suite: Suite, version: str, say: Say) -> Path:
@@ -45,16 +30,15 @@ def published_tree(suite: Suite, version: str, say: Say) -> Path:
         raise CompatibilityError(
             f"the source package of {suite.name} on PyPI has no tests: name a tree of {suite.origin} with --source DIR"
         )
-    folder = cache_folder() / f"{suite.name}-{version}-source"
-    with _made_once(folder):
-        if not _is_stamped(folder, version):
-            say(f"{suite.name} {version}: downloading the source package")
-            _renew(folder)
-            package = _download(suite, version, folder / "package")
-            if version == suite.version:
-                _check_digest(package, suite.sha256)
-            _unpack(package, folder / "tree")
-            _stamp(folder, version)
+
+    def make(folder: Path) -> None:
+        say(f"{suite.name} {version}: downloading the source package")
+        package = _download(suite, version, folder / "package")
+        if version == suite.version:
+            _check_digest(package, suite.sha256)
+        _unpack(package, folder / "tree")
+
+    folder = keep(f"{suite.name}-{version}-source", version, make)
     (tree,) = (folder / "tree").iterdir()
     return tree
 
@@ -106,20 +90,16 @@ def environment(name: str, say: Say) -> Path:
     requirements = REQUIREMENTS / f"{name}.txt"
     pins = requirements.read_text(encoding="utf-8")
     identity = hashlib.sha256(f"{sys.version}\n{sys.base_prefix}\n{pins}".encode()).hexdigest()
-    folder = cache_folder() / f"{name}-environment"
-    python = folder / "bin" / "python"
-    with _made_once(folder):
-        if not _is_stamped(folder, identity):
-            say(f"{name}: installing {len(pins.splitlines())} pinned packages into {folder}")
-            _renew(folder)
-            _run([sys.executable, "-m", "venv", str(folder)], f"cannot make the environment {folder}")
-            done = _pip(str(python), "install", "--requirement", str(requirements))
-            if done.returncode:
-                raise CompatibilityError(
-                    f"pip cannot install {requirements}: {(done.stdout + done.stderr).strip()[-1_000:]}"
-                )
-            _stamp(folder, identity)
-    return python
+
+    def make(folder: Path) -> None:
+        say(f"{name}: installing {len(pins.splitlines())} pinned packages into {folder}")
+        run([sys.executable, "-m", "venv", str(folder)], f"cannot make the environment {folder}")
+        run(
+            [str(folder / "bin" / "python"), *PIP, "install", "--requirement", str(requirements)],
+            f"pip cannot install {requirements}",
+        )
+
+    return keep(f"{name}-environment", identity, make) / "bin" / "python"
 
 
 def named_tree(suite: Suite, tree: Path) -> Path:
@@ -145,48 +125,7 @@ def copy_tree(tree: Path, target: Path) -> None:
 
 
 def _pip(python: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return _run_quietly([python, *PIP, *words])
-
-
-def _run(command: Sequence[str], why: str) -> None:
-    done = _run_quietly(command)
-    if done.returncode:
-        raise CompatibilityError(f"{why}: {(done.stdout + done.stderr).strip()[-1_000:]}")
-
-
-def _run_quietly(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_LIMIT_S)
-    except subprocess.TimeoutExpired as error:
-        raise CompatibilityError(f"not within {_LIMIT_S:g} s: {' '.join(command)}") from error
-
-
-@contextlib.contextmanager
-def _made_once(folder: Path) -> Iterator[None]:
-    """Hold the lock of ``folder``: two runs that start at once make it once."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = folder.with_name(f"{folder.name}.lock").open("ab")
-    except OSError as error:
-        raise CompatibilityError(f"the cache {folder.parent} cannot be written: {error}") from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _renew(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-
-
-def _is_stamped(folder: Path, identity: str) -> bool:
-    with contextlib.suppress(OSError):
-        return (folder / "stamp").read_text(encoding="utf-8") == identity
-    return False
-
-
-def _stamp(folder: Path, identity: str) -> None:
-    (folder / "stamp").write_text(identity, encoding="utf-8")
+    return ask([python, *PIP, *words])
 
 
 def installed_version(name: str, package: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 import attrs
 
@@ -23,10 +23,11 @@ class Suite:
         version: that is run by default.
         sha256: of the source package on PyPI; "": its tests are in no source package, so the user names a tree.
         tests: paths in the tree, each of which must be there.
-        arguments: further words for pytest.
+        runner: of the tests.
+        arguments: further words for the runner; values as below.
         quick: words that choose the part for each run of our own tests; empty: all of it.
         excluded: tests, as the runner names them, that are run on neither broker; each with the reason.
-        environment: variables; `{host}`, `{port}` and `{tls_port}` are replaced.
+        environment: variables; `{host}`, `{port}`, `{tls_port}`, `{control}` and `{node}` are replaced.
         rewrites: for a suite that takes no address: pattern of files to the text that is replaced there, and by what; values as
             above.
         certificates: folder of the tree that gets certificates; "": none.
@@ -38,6 +39,7 @@ class Suite:
     version: str
     sha256: str = ""
     tests: tuple[str, ...]
+    runner: Literal["pytest", "maven", "cargo"] = "pytest"
     arguments: tuple[str, ...] = ()
     quick: tuple[str, ...] = ()
     excluded: Mapping[str, str] = _NONE
@@ -109,6 +111,39 @@ SUITES: Final = (
         arguments=("-o", "python_files=*_test.py *_tests.py"),
         rewrites={"tests/**/*.py": ("5672", "{port}")},
         origin="https://github.com/pika/pika",
+    ),
+    Suite(
+        name="java",
+        version="6.0.0",
+        tests=("src/test/java/com/rabbitmq/client/test/functional/FunctionalTestSuite.java", "deps/rabbitmq_codegen"),
+        runner="maven",
+        arguments=(
+            "-Dit.test=FunctionalTestSuite",
+            "-Drabbitmqctl.bin={control}",
+            "-Dtest-broker.A.nodename={node}",
+        ),
+        # The client's default port is generated from the specification.
+        rewrites={
+            "src/test/java/com/rabbitmq/client/test/functional/PerMessageTTL.java": (
+                "@Test public void restarting",
+                "public void restarting",
+            ),
+            "src/test/java/**/*.java": ("5672", "{port}"),
+            "deps/rabbitmq_codegen/amqp-rabbitmq-0.9.1.json": ('"port": 5672', '"port": {port}'),
+        },
+        excluded={"PerMessageTTL::restartingExpiry": "stops its broker by `rabbitmqctl`; what it leaves fails others"},
+        origin="https://github.com/rabbitmq/rabbitmq-java-client, after `make deps`",
+    ),
+    Suite(
+        name="lapin",
+        version="4.7.4",
+        tests=("tests/connection.rs", "tests/publisher_confirms.rs"),
+        runner="cargo",
+        # The other provider of rustls is compiled for minutes.
+        arguments=("--no-default-features", "--features", "default-runtime,rustls,rustls--ring", "--tests"),
+        # Beside the copies of both sides: the libraries are compiled once.
+        environment={"AMQP_ADDR": "amqp://{host}:{port}/%2f", "CARGO_TARGET_DIR": "../cargo-target"},
+        origin="https://github.com/amqp-rs/lapin",
     ),
 )
 

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from scripts.compatibility_tools.errors import CompatibilityError
-from scripts.compatibility_tools.program_table import PROGRAMS, find_programs, judge_program, programs_text
-from scripts.compatibility_tools.sources import REQUIREMENTS, installed_version
+from scripts.compatibility_tools.program_table import PROGRAMS, Program, find_programs, judge_program, programs_text
+from scripts.compatibility_tools.runtimes import FOLDERS, pinned_version, prepare
 
 RESULT: dict[str, Any] = {"sent": ["a", "b"], "done": {"a": 3, "b": 1}, "facts": {"order": True}}
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=[program.name for program in PROGRAMS])
 def test_each_program_has_its_file_and_a_pinned_version(program: Any) -> None:
-    assert (REQUIREMENTS.with_name("programs") / program.file).is_file()
-    assert installed_version(program.requirements, program.package)
+    assert (FOLDERS[program.language] / program.file).is_file()
+    assert pinned_version(program)
     assert find_programs([program.name, program.name]) == [program]
 
 
@@ -54,3 +54,16 @@ def test_a_result_that_cannot_be_is_refused(change: dict[str, Any], said: str) -
     result = {key: value for key, value in {**RESULT, **change}.items() if value is not None}
     with pytest.raises(CompatibilityError, match=said):
         judge_program("celery", "5.7.0", result, 1, 1)
+
+
+@pytest.mark.parametrize(("name", "tool"), [("jms", "mvn"), ("node", "npm")])
+def test_a_missing_tool_is_named(monkeypatch: pytest.MonkeyPatch, name: str, tool: str) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(CompatibilityError, match=f"the program {name} needs {tool}, which is not installed: "):
+        prepare(find_programs([name])[0], lambda line: None)
+
+
+def test_a_package_that_is_not_pinned_is_named() -> None:
+    program = Program(name="x", package="y", about="z", language="java", file="X.java")
+    with pytest.raises(CompatibilityError, match=r"pom\.xml pins no y"):
+        pinned_version(program)
