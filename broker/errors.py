@@ -1,4 +1,4 @@
-"""What the broker raises, and what of it a client is told.
+"""Errors that the broker raises, and their texts for clients.
 
 The core raises; nobody in the core writes a close frame. A `SoftError` closes the channel
 it was raised on, a `HardError` closes the connection; one place in `broker.core` turns
@@ -11,14 +11,14 @@ Texts are RabbitMQ's, word for word where we know them: client libraries and peo
 a second spelling of the same fault would be found by nobody.
 
 Whether an error is soft is AMQP's table with one exception, which exists twice. 506 RESOURCE_ERROR
-is hard in the specification; DESIGN 12 answers a commit below `min_insync` with `channel.close` 506,
+is hard in the specification; a commit below `min_insync` is answered with `channel.close` 506,
 since the connection is sound and its other channels may work on.
 
 `retriable` is an attribute of the type: the same request, unchanged, may succeed later, and the
 failed one surely left no trace. An error whose outcome is unknown is never marked retriable.
 
 Sources: AMQP 0-9-1 section 1.2 and the constants of its XML; RabbitMQ's
-`rabbit_framing_amqp_0_9_1` and `rabbit_misc:rs`; DESIGN 6, 12; STYLE, Errors.
+`rabbit_framing_amqp_0_9_1` and `rabbit_misc:rs`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ MAX_REPLY_TEXT_BYTES: Final = 255
 _ELLIPSIS: Final = "..."
 
 
-#: Codes of AMQP 0-10 for the dtx class, which 0-9-1 does not have (DESIGN 6).
+#: Codes of AMQP 0-10 for the dtx class, which 0-9-1 does not have.
 _DTX_NAMES: Final = {409: "ILLEGAL_STATE", 542: "INVALID_ARGUMENT"}
 
 
@@ -84,7 +84,7 @@ class AmqpError(UnderstudyError):
 
     Attributes:
         reply_name: the word in front; a plugin's subclass may set its own, such as
-            `NOT_PRIMARY` for a 320 of the HA plugin (DESIGN 12).
+            `NOT_PRIMARY` for a 320 of the HA plugin.
     """
 
     reply_name: ClassVar[str | None] = None
@@ -218,7 +218,7 @@ class PreconditionFailedError(_CodedSoftError):
 
     @classmethod
     def unknown_delivery_tag(cls, delivery_tag: int) -> PreconditionFailedError:
-        """An acknowledgement of a tag that is not outstanding on this channel (P-18)."""
+        """An acknowledgement of a tag that is not outstanding on this channel."""
         return cls(f"unknown delivery tag {delivery_tag}")
 
     @classmethod

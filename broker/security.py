@@ -1,4 +1,4 @@
-"""Who may connect and what they may touch: password hashes, permissions, users.
+"""Logins and permissions: password hashes, permissions, users.
 
 Everything here is a pure function of the configuration and of what the peer says. There is no randomness: a salt, and the key of
 the verification cache, are given by the caller (`understudy user hash` takes the salt from `secrets`).
@@ -11,7 +11,7 @@ thousand connections of one application would keep the broker busy for a minute.
 Permissions follow RabbitMQ: regular expressions per user and vhost, searched for (not anchored) in the resource name; an
 empty one allows nothing; the default exchange is called `amq.default` there.
 
-Sources: RFC 7914 (scrypt); RabbitMQ's access control guide; DESIGN 12, Security.
+Sources: RFC 7914 (scrypt); RabbitMQ's access control guide.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class _Decisions:
 
 @frozen
 class Permissions:
-    """What one user may do in one vhost: regular expressions, searched for in the resource name.
+    """The rights of one user in one vhost: regular expressions, searched for in the resource name.
 
     Args:
         configure: names of exchanges and queues that may be declared and deleted.
@@ -359,7 +359,7 @@ class UserDirectory:
         return self.conclude(attempt, self.verify(attempt))
 
     def attempt(self, name: str, password: str, peer_is_loopback: bool) -> LoginAttempt:
-        """What there is to verify.
+        """The attempt that has to be verified.
 
         Raises:
             AccessRefusedError: see `authenticate`.
@@ -368,13 +368,13 @@ class UserDirectory:
         return LoginAttempt(name, password, self._hashes.get(name, self._decoy))
 
     def known(self, attempt: LoginAttempt) -> bool | None:
-        """Whether the password is right, if that costs nothing to say; None if it has to be verified."""
+        """True if the password is right, where that costs nothing to say; None if it has to be verified."""
         if attempt.encoded is None or not attempt.password:
             return False
         return self._cache.get(attempt.password, attempt.encoded)
 
     def verify(self, attempt: LoginAttempt) -> bool:
-        """Whether the password is right, whoever it is of."""
+        """True if the password is right, of whichever user."""
         return attempt.encoded is not None and verify_password(attempt.password, attempt.encoded, self._cache)
 
     def conclude(self, attempt: LoginAttempt, matches: bool) -> User:

@@ -1,4 +1,4 @@
-"""HaTransactionObserver: writes one transaction to its tx-queue, as note 004 has it."""
+"""HaTransactionObserver: writes one transaction to its tx-queue."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class BrokerReplicator:
             )
 
     def extras(self) -> bytes:
-        """What a checkpoint must keep of this class, for the notes before it may be dropped."""
+        """The octets that a checkpoint keeps of this class, for the notes before it may be dropped."""
         noes = b"".join([_NO.pack(tx, at) + record.short(why) for tx, (at, why) in self.noes.items()])
         return (
             _EXTRAS.pack(EXTRAS_FORMAT, self.epoch_seen, self.log_start, self.part, self.founding)
@@ -176,7 +176,7 @@ class BrokerReplicator:
     # -- linking ----------------------------------------------------------------------------------------------------
 
     def sync(self) -> wire.Sync:
-        """What to say first on a new link.
+        """The SYNC that opens a new link.
 
         Transient messages may be missing, too, when a primary has caught this broker up, refilled it or sent it holes, whose EPOCH
         is not applied here: one that has restarted has none, and its EPOCH ends them all. If that is cut away, they stand.
@@ -233,12 +233,12 @@ class BrokerReplicator:
 
     @property
     def linked(self) -> bool:
-        """Whether a primary has accepted this broker on the present link."""
+        """True if a primary has accepted this broker on the present link."""
         return self._send is not None and self._link_epoch > 0
 
     @property
     def lacks_transients(self) -> bool:
-        """Whether transient records that others hold may be missing here: an epoch that this broker leads has to end them all.
+        """True if transient records that others hold may be missing here: an epoch that this broker leads has to end them all.
 
         It has restarted, or a primary that had has brought it up, and the EPOCH that would end them is not in this log. Or it was
         refilled, and has not applied yet all that its log lacks, or is not where the refill stands: it cannot bring up others.
@@ -258,7 +258,7 @@ class BrokerReplicator:
             self.founding = founding
 
     def is_foreign(self, founding: int) -> bool:
-        """Whether this journal is of another group than that one, though of the same name: what they hold has nothing in common."""
+        """True if this journal is of another group than that one, though of the same name: they have nothing in common."""
         return self.epoch_seen > 0 and self.founding != founding and self.founding > 0
 
     def note_group(self, epoch: int) -> None:

@@ -186,7 +186,7 @@ class CatchUp:
         self._unsent[subscription.queue.id] = subscription
 
     def opening(self) -> list[bytes]:
-        """What is sent at once, whatever is in flight: base and drops; of a refill the transactions."""
+        """Messages to send at once, whatever is in flight: base and drops; of a refill the transactions."""
         messages = []
         while self._ready:
             messages.append(self._count(self._ready.popleft()))
@@ -197,7 +197,7 @@ class CatchUp:
     def _count(
         self, message: bytes, of: ReplicatingSubscription | None = None, left: int = 0, ids: Counter[int] | None = None
     ) -> bytes:
-        """It is sent now."""
+        """Count a message as sent."""
         self._sent += 1
         self._in_flight.append(_InFlight(len(message), of, left, ids))
         self._in_flight_bytes += len(message)
@@ -302,7 +302,7 @@ class CatchUp:
         return whole
 
     def lacks(self, tx_id: int) -> bool:
-        """Whether the backup does not hold all of a transaction that closes now, but for what follows it in the log."""
+        """True if the backup does not hold all of a transaction that closes now, but for what follows it in the log."""
         if not self.opened:
             self.unsent_transactions.setdefault(tx_id, NOT_SENT)
         return tx_id in self.unsent_transactions
@@ -317,7 +317,7 @@ class CatchUp:
         return self._ids_held.setdefault(tx_id, Counter())
 
     def _unheld(self) -> Iterable[ReplicatingSubscription]:
-        """What the backup does not hold whole, in the order in which it is sent."""
+        """Queues and transactions that the backup does not hold whole, in the order in which they are sent."""
         sent = [piece.of for piece in self._in_flight if piece.of is not None]
         return dict.fromkeys([*sent, *self._transactions, *self._queues])
 

@@ -7,7 +7,7 @@ import attrs
 
 @attrs.frozen
 class DiskClaim:
-    """What a disk holds for certain: a later life of the broker that finds less there has lost records.
+    """The certain content of a disk: a later life of the broker that finds less there has lost records.
 
     It is compared under the same epoch and the same ``log_start`` only: a broker makes a higher epoch durable before it cuts its
     log, and a log that begins anew has another ``log_start``.
@@ -23,7 +23,7 @@ class DiskClaim:
     durable: int
 
     def lost_by(self, epoch_seen: int, log_start: int, end: int) -> bool:
-        """Whether a disk that holds this has lost something of what was claimed."""
+        """True if a disk that holds this has lost something of what was claimed."""
         if epoch_seen != self.epoch:
             return epoch_seen < self.epoch
         if log_start != self.log_start:

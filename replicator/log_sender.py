@@ -43,7 +43,7 @@ class LogSender:
         self.owed = max(self.owed, offset)
 
     def messages(self, tell_stable: bool) -> list[bytes]:
-        """What may be sent now. Every batch tells the stable position; with ``tell_stable`` a changed one is told alone."""
+        """Messages that may go now. Every batch tells the stable position; with ``tell_stable`` a changed one is told alone."""
         log = self._log
         messages: list[bytes] = []
         if self.sent < log.closed_end:

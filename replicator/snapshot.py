@@ -1,4 +1,4 @@
-"""What a catch-up carries beside the log, and what a checkpoint keeps: encodings.
+"""Encodings of what a catch-up carries beside the log, and what a checkpoint keeps.
 
 ``Meta`` is everything that is not a message: topology, outcomes, epochs. The pieces of a queue or a transaction carry
 messages with their ids. All of them are journaled by the joiner as notes, with the same bytes.
@@ -101,5 +101,5 @@ def decode_transaction_piece(buf: bytes) -> list[tuple[int, bytes]]:
 
 
 def is_transient(buf: bytes) -> bool:
-    """Whether a queue piece holds transient messages, which no journal keeps."""
+    """True if a queue piece holds transient messages, which no journal keeps."""
     return bool(_PIECE.unpack_from(buf, 1)[1])

@@ -12,7 +12,7 @@ from understudy.replicator.queue_replicator import QueueReplicator
 
 
 class Vote(Enum):
-    """What a backup has to say of a closed transaction. An enum, never membership of a set: that was QPID-5275."""
+    """The vote of a backup on a closed transaction. An enum, never membership of a set: that was QPID-5275."""
 
     PREPARED = "prepared"
     FAILED = "failed"

@@ -20,7 +20,7 @@ NAME_PREFIX = "understudy.tx."
 
 
 def tx_queue_name(tx_id: int) -> str:
-    """What a tx-queue is called, in messages and on status pages. Reserved: clients cannot declare a name with this prefix."""
+    """The name of a tx-queue, in messages and on status pages. Reserved: clients cannot declare a name with this prefix."""
     return NAME_PREFIX + tx_id_text(tx_id)
 
 

@@ -1,4 +1,4 @@
-"""TxReplicatingSubscription: the primary's end of one tx-queue's catch-up to one backup (tx catch-up, K-09)."""
+"""TxReplicatingSubscription: the primary's end of one tx-queue's catch-up to one backup (tx catch-up)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What primary and backup say to each other, and its bytes: wire version 1.
+"""Messages between primary and backup, and their bytes: wire version 1.
 
 A message is one octet of kind and a payload; the fabric frames it. A batch travels as the very bytes that the journal keeps,
 behind the stable position of the moment.
@@ -85,7 +85,7 @@ class UnknownMessageError(WireError):
 
 
 def misplaced(kind: int, role: str) -> WireError:
-    """What is wrong with a message of that kind, which a broker in ``role`` has no use for now."""
+    """The error for a message of that kind, which a broker in ``role`` has no use for now."""
     if SYNC <= kind <= LOW_DISK:
         return WireError(f"message of kind {kind} is not for a {role}, or not now")
     return UnknownMessageError(kind)
@@ -93,7 +93,7 @@ def misplaced(kind: int, role: str) -> WireError:
 
 @attrs.frozen(kw_only=True)
 class Sync:
-    """What a backup holds when it links.
+    """The state of a backup when it links.
 
     Attributes:
         epoch_seen: the highest epoch it knows, durably.
@@ -141,7 +141,7 @@ def encode_sync(sync: Sync) -> bytes:
 
 
 def _number_at(buf: bytes, at: int) -> int:
-    """What was added to a message in later versions; 0 if it is not there."""
+    """The number that later versions added to a message; 0 if it is not there."""
     return int(_U64.unpack_from(buf, at)[0]) if len(buf) >= at + _U64.size else 0
 
 
@@ -250,7 +250,7 @@ def base_is_lacking(buf: bytes) -> bool:
 
 
 def decode_kept(buf: bytes, at: int) -> dict[int, int]:
-    """What stands at ``at``, behind the meta of a BASE of the form AGAIN: transaction id to events sent of it so far."""
+    """The kept transactions at ``at``, behind the meta of a BASE of the form AGAIN: transaction id to events sent of it so far."""
     (count,) = _U32.unpack_from(buf, at)
     return dict(_KEPT.unpack_from(buf, at + 4 + _KEPT.size * i) for i in range(count))
 

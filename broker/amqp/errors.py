@@ -1,4 +1,4 @@
-"""What can be wrong with bytes that arrived, or with values that shall become bytes.
+"""Errors of bytes that arrived, and of values that shall become bytes.
 
 A `FrameError` is the peer's mistake and ends its connection with `connection.close(reply_code, text)`: after it nobody
 knows where the next frame begins, or what the peer believes was said. It is never our crash: the parser keeps it as a

@@ -10,7 +10,7 @@ another broker is tried: a backup turns a client away at ``connection.open``, wi
 
 TLS is not spoken.
 
-Sources: AMQP 0-9-1 sections 2.2.4 and 4.2; DESIGN 12.
+Sources: AMQP 0-9-1 sections 2.2.4 and 4.2.
 """
 
 from __future__ import annotations

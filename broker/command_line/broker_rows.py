@@ -94,7 +94,7 @@ def local_access(ports: Mapping[str, Any]) -> Access:
 
 
 def access_of(url: str) -> Access:
-    """What a URL that :func:`place_of` takes says: its scheme, its user and password."""
+    """The scheme, user and password of a URL that :func:`place_of` takes."""
     parts = urlsplit(url if "//" in url else f"//{url}")
     login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
     return Access(tls=parts.scheme == "https", login=login)
@@ -165,7 +165,7 @@ def leader_of(rows: Iterable[Row]) -> Row | None:
 
 
 def answers(row: Row) -> bool:
-    """Whether the row is what the broker says itself; of one that does not answer less is known."""
+    """True if the row comes from the broker itself; of one that does not answer less is known."""
     return row["status"] not in (DOWN, UNRESPONSIVE, UNKNOWN)
 
 
@@ -288,7 +288,7 @@ def _row(known: KnownBroker) -> Row:
 
 
 def _is_broker_process(pid: int) -> bool:
-    """Whether the process is there and is one of ours, not a later one of the same number."""
+    """True if the process is there and is one of ours, not a later one of the same number."""
     try:
         return b"understudy" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except FileNotFoundError:
@@ -312,7 +312,7 @@ def _ask(host: str, port: object, access: Access) -> Row | None:
 
 
 def _store_of(known: list[KnownBroker]) -> Mapping[str, Any]:
-    """What the coordination store says, by the plugin of the first configuration that has one; {} if nothing can be read."""
+    """The store's page, by the plugin of the first configuration that has one; {} if nothing can be read."""
     for each in known:
         if each.config is None:
             continue
@@ -332,7 +332,7 @@ def _with_members(rows: list[Row], best: Mapping[str, Any], where: str, status: 
 
 
 def _group(rows: list[Row], store: Mapping[str, Any]) -> dict[str, Any]:
-    """What all rows agree on, by the one who must know best: the primary, else the store, else whoever knows anything."""
+    """Facts of the whole group, by the best source: the primary, else the store, else any row."""
     best = leader_of(rows) or store or (rows[0] if rows else {})
     return {
         "group": best.get("group") or next((row["group"] for row in rows if row.get("group")), None),

@@ -67,7 +67,7 @@ class NotDoneError(UnderstudyError):
 
 
 def list_of_url(url: str, vhost: str | None) -> dict[str, Any]:
-    """What the broker whose HTTP port is at ``url`` has, be it primary or backup.
+    """Branches in doubt of the broker whose HTTP port is at ``url``, be it primary or backup.
 
     Args:
         url: of the HTTP port.
@@ -264,7 +264,7 @@ def _other(shown_broker: str, other: Mapping[str, Any]) -> list[str]:
 
 
 def only(found: dict[str, Any], xid: Xid) -> dict[str, Any]:
-    """What a list says of one xid, which may name a branch in each vhost.
+    """The rows of a list for one xid, which may name a branch in each vhost.
 
     Raises:
         NothingThereError: nothing: no such branch is in doubt there.

@@ -102,7 +102,7 @@ def _say(text: str) -> None:
 
 
 def unmet(group: Mapping[str, Any], expected: str) -> list[str]:
-    """What keeps the group from being as expected, a line each; nothing if it is.
+    """Reasons why the group is not as expected, a line each; empty if it is.
 
     Args:
         group: as ``understudy status --json`` has it.

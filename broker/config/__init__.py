@@ -15,7 +15,7 @@ function that touches the disk, and it touches the given file alone: whether a c
 it finds out. Relative paths are relative to the configuration file. `environment` lets variables such as `UNDERSTUDY__BROKER__ID`
 change single keys: brokers in containers share one file.
 
-Values and units: DESIGN 10, 12 and 15.
+Values and units: docs/configuration.md.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Given:
         return ".".join(self.path)
 
     def is_blamed_by(self, error: ConfigError) -> bool:
-        """Whether what is wrong stands in this variable."""
+        """True if the error is in this variable."""
         wrong = error.key or ""
         inside = wrong == self.key or wrong.startswith((f"{self.key}.", f"{self.key}["))
         return inside or (error.nearest is not None and self.key.startswith(f"{wrong}."))
@@ -76,7 +76,7 @@ def overlay(table: dict[str, Any], given: Sequence[Given]) -> None:
 
 
 def _reader(path: Sequence[str]) -> Reader | None:
-    """What reads the value of a key; None of an unknown key, which is refused where it is read."""
+    """The reader of a key's value; None of an unknown key, which is refused where it is read."""
     reader: Reader = Table(Config)
     for word in path:
         inner = readers_of(reader.of).get(word) if isinstance(reader, Table) else None

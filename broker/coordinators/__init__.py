@@ -1,4 +1,4 @@
-"""Transaction coordinators: the port through which a plugin orders, delays and refuses commits (note 003).
+"""Transaction coordinators: the port through which a plugin orders, delays and refuses commits.
 
 This room is all that a plugin imports. The core that hosts a coordinator is ``broker/core/commits/hosted_order.py``; what
 stands in this room knows nothing of it. ``docs/coordinators.md`` shows plugins from their first line to their installation.

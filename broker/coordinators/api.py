@@ -54,7 +54,7 @@ class Refused:
 
 @attrs.frozen
 class Order:
-    """What becomes of the transactions of one group. Each of the group stands in exactly one of the three.
+    """The verdict on the transactions of one group. Each of the group stands in exactly one of the three.
 
     Attributes:
         now: these are committed, in this order.
@@ -68,7 +68,7 @@ class Order:
 
 
 class CoordinatorHost(Protocol):
-    """What a coordinator may ask of its broker, during any of its own calls but the four ordered hooks.
+    """Calls of a coordinator to its broker, during any of its own calls but the four ordered hooks.
 
     Each method raises `CoordinatorMistakeError` if a transaction is named that is not in :meth:`requests`, or if it is called
     within ``prepare_ordered``, ``commit_ordered``, ``rolled_back`` or ``unlog``. It has changed nothing then.
@@ -166,7 +166,7 @@ class Participant:
 
 
 class Coordinator(Participant):
-    """Chooses the order of commits. Registered as the first participant, as MariaDB's binary log is (C-04).
+    """Chooses the order of commits. Registered as the first participant, as MariaDB's binary log is.
 
     Attributes:
         api_version: of the port for which the class was written: `API_VERSION` of that time, as a number. Each plugin states it in
@@ -178,7 +178,7 @@ class Coordinator(Participant):
     api_version: ClassVar[int] = 0
 
     def __init__(self, host: CoordinatorHost, options: Mapping[str, str]) -> None:
-        """What a subclass raises here refuses the start, with its text. ``host`` has no requests yet."""
+        """Create a coordinator; an exception refuses the start, with its text. ``host`` has no requests yet."""
         self.host = host
         self.options = options
         self.name = host.name

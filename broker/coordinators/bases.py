@@ -14,7 +14,7 @@ from understudy.broker.coordinators.view import TxView
 
 
 class NullCoordinator(Coordinator):
-    """For a broker in which nothing is to be coordinated: to be asked is a mistake of the host (C-02)."""
+    """For a broker in which nothing is to be coordinated: to be asked is a mistake of the host."""
 
     api_version: ClassVar[int] = 1
 
@@ -23,7 +23,7 @@ class NullCoordinator(Coordinator):
 
 
 class UnorderedCoordinator(Coordinator):
-    """Orders each transaction as it comes, by itself: no group, and no order but that of arrival (C-06)."""
+    """Orders each transaction as it comes, by itself: no group, and no order but that of arrival."""
 
     api_version: ClassVar[int] = 1
 
@@ -36,7 +36,7 @@ class UnorderedCoordinator(Coordinator):
 
 
 class GroupCommitCoordinator(Coordinator):
-    """Orders what has gathered as one group (C-07, C-08). A plugin overrides :meth:`order`, and nothing else."""
+    """Orders what has gathered as one group. A plugin overrides :meth:`order`, and nothing else."""
 
     api_version: ClassVar[int] = 1
 
@@ -57,7 +57,7 @@ _ROOM: Final = Coordinator.__module__.rpartition(".")[0]
 
 
 def needs_two_phases(participant: Participant | type[Participant]) -> bool:
-    """Whether it overrides a hook; of a coordinator also, whether it has an order of its own."""
+    """True if the participant overrides a hook; of a coordinator also, if it has an order of its own."""
     return any(overrides(participant, name) for name in (*HOOKS, *_RULES))
 
 
@@ -73,6 +73,6 @@ def stated_version(found: Any) -> int | None:
 
 
 def overrides(participant: Participant | type[Participant], name: str) -> bool:
-    """Whether the method ``name`` of its class was written outside of this room."""
+    """True if the method ``name`` of its class was written outside of this room."""
     method = getattr(participant if isinstance(participant, type) else type(participant), name, None)
     return method is not None and not method.__module__.startswith(_ROOM + ".")

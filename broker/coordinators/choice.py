@@ -18,7 +18,7 @@ GROUP_COMMIT: Final = "group_commit"
 
 @attrs.frozen
 class CoordinatorChoice:
-    """What each core of a process makes its coordinator of; an argument of ``BrokerNode``.
+    """The choice from which each core of a process makes its coordinator; an argument of ``BrokerNode``.
 
     Attributes:
         name: of the entry point.

@@ -606,7 +606,7 @@ class Broker:
             self.log.pending.append((offset, self.state.apply_dequeue, groups))
 
     def purge(self, queue: Queue) -> int:
-        """Dequeue all that may be handed out, now or later; what is handed out or embargoed stays (P-59). Returns how many."""
+        """Dequeue all that may be handed out, now or later; what is handed out or embargoed stays. Returns how many."""
         entries = queue.unheld_entries()
         for entry in entries:
             self.dequeue(queue, entry, record.PURGED)

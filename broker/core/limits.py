@@ -1,4 +1,4 @@
-"""Every bound of the broker, by name, with what happens when it is reached (DESIGN 15)."""
+"""Every bound of the broker, by name, with what happens when it is reached."""
 
 from __future__ import annotations
 

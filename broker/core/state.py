@@ -423,7 +423,7 @@ class BrokerState:
     # -- transactions: content ------------------------------------------------------------------------------------
 
     def transaction(self, tx_id: int) -> TxBuffer:
-        """The transaction of that id; its first record opens it (P-28)."""
+        """The transaction of that id; its first record opens it."""
         tx = self.transactions.get(tx_id)
         if tx is None:
             tx = self.transactions[tx_id] = TxBuffer(tx_id, may_be_cut=True)
@@ -549,7 +549,7 @@ class BrokerState:
         return None
 
     def _commit(self, tx: TxBuffer) -> None:  # noqa: C901  # hot: no call to save a line
-        """commit_ordered: all queues change in this one step (P-04 to P-19, K-01)."""
+        """commit_ordered: all queues change in this one step."""
         prepare = tx.prepare
         assert prepare is not None
         first_ids = prepare.first_ids
@@ -565,7 +565,7 @@ class BrokerState:
                 self.id_windows.note(queues, offset and tx.prepare_offset, content, message, prepare.time_ms)
             for queue_id, place, limit_ms in content:
                 queue = queues.get(queue_id)
-                if queue is None:  # deleted while the transaction had work on it: the rest is committed (P-45)
+                if queue is None:  # deleted while the transaction had work on it: the rest is committed
                     self.dropped_by_delete += 1
                     continue
                 queue.uncommitted -= 1

@@ -21,7 +21,7 @@ checkpoint with it, gets a new one when it is next written to.
 
 **Failure.** After a failed write or sync the journal is dead for this process: every call raises
 `JournalFailedError`. A failed fsync is never retried, since the kernel drops the pages and reports success the second
-time; DESIGN 9 has the broker exit.
+time; the broker exits then.
 
 **Log offsets** are the log's own: they count from 1, are contiguous and inclusive, and 0 is "before everything". A CUT
 note (`frame.encode_cut`) kills the offsets after it; the next batch then goes on from the cut, or, after a cut to 0,
@@ -170,7 +170,7 @@ class Journal:
 
     @property
     def dirty(self) -> bool:
-        """Whether `begin_sync` would have something to do once no job is in flight."""
+        """True if `begin_sync` would have something to do once no job is in flight."""
         floor = self._floor
         return bool(self._pieces) or floor.wanted > floor.durable
 
@@ -461,7 +461,7 @@ class Journal:
 
     @property
     def failure(self) -> BaseException | None:
-        """What the disk said when the journal failed; None while it works."""
+        """The disk's error when the journal failed; None while it works."""
         return self._failure
 
     def close(self) -> None:
@@ -500,7 +500,7 @@ class Journal:
             self.reserve.low_space = True
 
     def low_space(self) -> bool:
-        """Whether new work should be refused. Costs nothing; `reserve.check_space()` brings it up to date."""
+        """True if new work should be refused. Costs nothing; `reserve.check_space()` brings it up to date."""
         return self.reserve.low_space
 
     # -- drop ---------------------------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ _TORN: Final = b"TORN"
 
 
 class FrameVisitor(Protocol):
-    """Who is shown the frames, each once, in the order in which they were appended."""
+    """The receiver of the frames, each once, in the order in which they were appended."""
 
     def on_batch(self, header: BatchHeader, frame: bytes) -> None:
         """A BATCH frame. A later CUT note may say that it is dead."""
@@ -128,7 +128,7 @@ class TornTail:
 
 @attrs.frozen(kw_only=True)
 class ScanReport:
-    """What a scan found.
+    """The findings of a scan.
 
     Args:
         segments: how many segment files hold something.

@@ -1,4 +1,4 @@
-"""What a journal is made of, beside itself: sizes, what recovery hands it, what it says of itself, a group in the making."""
+"""Parts of a journal beside itself: sizes, what recovery hands it, its own statistics, a group in the making."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class CutMark(NamedTuple):
 
 @attrs.define
 class JournalState:
-    """What recovery found, and a journal goes on from; the default is an empty directory.
+    """The state that recovery found, from which a journal goes on; the default is an empty directory.
 
     Attributes:
         bound_segment: number of the last segment with a bound note (`frame.FIRST_BOUND_KIND`), 0 if there is none.

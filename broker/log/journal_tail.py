@@ -149,7 +149,7 @@ class JournalTail:
     # -- frames -------------------------------------------------------------------------------------------------------
 
     def frames(self) -> Iterator[bytes | SegmentBegun | SegmentsGone]:
-        """What can be read now.
+        """Frames and changes of segments that can be read now.
 
         Raises:
             JournalDamagedError: what stands there was synced once and is not what was written.
@@ -330,7 +330,7 @@ class JournalTail:
         return [number for number in self._numbers() if number > self._segment.number]
 
     def _more(self) -> bool:
-        """Whether something follows in the present segment, read anew."""
+        """True if something follows in the present segment, read anew."""
         assert self._reader is not None
         self._reader.forget()
         if self._next_group() is not None:
@@ -391,7 +391,7 @@ class JournalTail:
 
     @property
     def torn(self) -> bool:
-        """Whether the last group that was begun is not whole: it is being written, or its broker died over it."""
+        """True if the last group that was begun is not whole: it is being written, or its broker died over it."""
         return self._position < self._group_end
 
 

@@ -87,7 +87,7 @@ class KeptLog:
         return self._batches[0].first if self._batches else None
 
     def reaches(self, offset: int, end: int) -> bool:
-        """Whether everything after ``offset`` up to the log's ``end`` is here."""
+        """True if everything after ``offset`` up to the log's ``end`` is here."""
         return offset >= end or (bool(self._batches) and self._batches[0].first <= offset + 1)
 
     def size_of(self, after: int, upto: int) -> int:

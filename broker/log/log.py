@@ -3,7 +3,7 @@
 The same object serves a primary, which appends records (``append``) and closes them into batches once a turn, and a
 backup, which receives closed batches (``receive``). On both, a record that changes queues is put on ``pending`` with the
 function that applies it, and nothing is applied before the stable position has passed it: so nothing applied is ever
-undone, and cutting a tail never touches a queue (DESIGN 3).
+undone, and cutting a tail never touches a queue.
 
 ``pending`` holds (offset, apply, argument). ``apply`` returns False to say "not yet" (a backup that meets a PREPARE
 before it knows the decision); the log then stops there and tries again later.
@@ -63,7 +63,7 @@ class Log:
     def begin_epoch(self, epoch: int) -> None:
         """From the next record on, this broker writes ``epoch``. The open batch must have been closed.
 
-        What is not applied has to become stable anew, under this epoch (DESIGN 5, promotion step 7). That an earlier primary
+        What is not applied has to become stable anew, under this epoch. That an earlier primary
         called it stable may have hung on a record behind it that was cut since: the ROLLBACK of a transaction that a broker
         refuses lets that broker acknowledge the PREPARE.
         """
@@ -77,7 +77,7 @@ class Log:
         self.newest_kind = record.NEWEST_KINDS[record_format]
 
     def may_hold(self, kind: int) -> bool:
-        """Whether a record of that kind may be appended: whoever writes a kind that came after the first format asks."""
+        """True if a record of that kind may be appended. Ask before writing a kind that came after the first format."""
         return kind <= self.newest_kind
 
     def append(self, *chunks: bytes) -> int:
@@ -195,7 +195,7 @@ class Log:
         return next((offset for offset in reversed(self._holes_ended) if offset <= upto), 0)
 
     def whole_after(self, offset: int) -> bool:
-        """Whether no transient record after ``offset`` is missing from the kept log that still counts."""
+        """True if no transient record after ``offset`` is missing from the kept log that still counts."""
         ended = self._holes_ended
         return offset >= self._last_hole or (bool(ended) and self._last_hole < ended[-1])
 

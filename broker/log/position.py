@@ -4,7 +4,7 @@ An *offset* counts records from 1; 0 is "before everything". Offsets are contigu
 *epoch* is the reign of one primary. Only that primary appends under it, so two logs that hold a record of the same
 (epoch, offset) hold the same record, and the same prefix before it: the property that Raft's log matching and
 RocketMQ's controller rely on. From it follows the one rule of rejoining: keep the log up to the last position shared
-with the primary, cut the rest (DESIGN 3).
+with the primary, cut the rest.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 A record is ``kind u8 | payload length u32 | payload``; everything is big-endian. Records stand in batches (``frame``);
 a batch gives them their offsets, so a record does not repeat its own. The top bit of the kind marks a *transient* record:
 it travels to the backups like any other, but a journal keeps only its place (a HOLE), for transient messages and
-non-durable queues must not outlive the group (DESIGN 1).
+non-durable queues must not outlive the group.
 
-A message and the queues it goes to are ONE record, with one small entry per queue inside: the body is there once (P-39),
-each queue's entry is visible to ``journal dump`` (P-26), and a message routed to five queues can never be cut in two.
+A message and the queues it goes to are ONE record, with one small entry per queue inside: the body is there once,
+each queue's entry is visible to ``journal dump``, and a message routed to five queues can never be cut in two.
 See ``docs/decisions/0001-one-record-per-message.md``.
 
 Encoders return the head only where a body follows, so that a body is copied once, by the batch's join. The digest of a
@@ -359,7 +359,7 @@ def decode_tx_enqueue_parted(buf: bytes, at: int, end: int) -> Parted:
 
 
 def deadline_at(deadline_ms: int, commit_ms: int) -> int:
-    """What ``deadline_ms``, of a target of a transaction, is when that commits at ``commit_ms``."""
+    """The deadline of a target of a transaction that commits at ``commit_ms``, given its ``deadline_ms``."""
     return deadline_ms if deadline_ms < FROM_COMMIT else max(1, commit_ms + deadline_ms - FROM_COMMIT)
 
 

@@ -349,7 +349,7 @@ def encode_group(
 
 
 class Footer(NamedTuple):
-    """What a sealed segment says about itself: `>4sBBHIQQQQ`, entries, crc32 of both.
+    """The footer of a sealed segment: `>4sBBHIQQQQ`, entries, crc32 of both.
 
     The struct is magic, version, two reserved, number of entries, first offset (0: no live batch), last offset, frame
     count, end. An entry is (first_offset u64, position u64).
@@ -391,7 +391,7 @@ def _swapped(numbers: array[int]) -> array[int]:
 
 
 class Segment:
-    """What the journal knows of one of its segments.
+    """The journal's knowledge of one of its segments.
 
     Attributes:
         first_offset: of the first live batch; None if there is none.

@@ -132,7 +132,7 @@ class NewSegment:
 
 
 class SegmentWrite:
-    """What a SyncJob does to one segment, ended by one sync: file, name, new and writes are all that it looks at.
+    """The writes of a SyncJob to one segment, ended by one sync: file, name, new and writes are all that it looks at.
 
     Attributes:
         file: open, or None if ``new`` says how it is to be made; the job then leaves it here.
@@ -264,7 +264,7 @@ class SyncJob:
 
 
 class ReserveState(enum.Enum):
-    """Whether the preallocated file stands between us and a full disk."""
+    """The state of the preallocated file that stands between us and a full disk."""
 
     ABSENT = "absent"
     HELD = "held"
@@ -272,7 +272,7 @@ class ReserveState(enum.Enum):
 
 
 class Reserve:
-    """A preallocated file that is given up when the disk is full, so that decisions can still be written (DESIGN 9).
+    """A preallocated file that is given up when the disk is full, so that decisions can still be written.
 
     It is used by removing it: a SyncJob that finds no room for a new segment does so by itself and tries once more.
     From then on `low_space` is true, the broker takes no new work, and what it has in hand fits into the space that
@@ -342,7 +342,7 @@ class Reserve:
             self.note_released()
 
     def note_released(self) -> None:
-        """It is not there any more: a SyncJob has removed it, or there is no room for it."""
+        """Note that the reserve is gone: a SyncJob has removed it, or there is no room for it."""
         self.state = ReserveState.RELEASED
         self.low_space = True
 

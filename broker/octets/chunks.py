@@ -168,7 +168,7 @@ def _times(matrix: Sequence[int], vector: int) -> int:
 
 @cache
 def _zeros(power: int) -> tuple[int, ...]:
-    """What 2 ** ``power`` zero octets do to a checksum, as a matrix."""
+    """The effect of 2 ** ``power`` zero octets on a checksum, as a matrix."""
     if power == 0:
         one_bit: tuple[int, ...] = (_POLYNOMIAL, *(1 << n for n in range(31)))
         two_bits = tuple(_times(one_bit, column) for column in one_bit)

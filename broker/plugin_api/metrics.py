@@ -55,7 +55,7 @@ class Histogram:
         self.total += value
 
     def snapshot(self, scale: float = 1.0) -> Distribution:
-        """What was observed so far, bounds and sum multiplied by ``scale`` (``1e-6``: microseconds as seconds)."""
+        """The observations so far, bounds and sum multiplied by ``scale`` (``1e-6``: microseconds as seconds)."""
         cumulative = 0
         buckets = []
         for bound, count in zip(self.bounds, self.counts, strict=False):

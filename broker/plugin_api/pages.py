@@ -1,4 +1,4 @@
-"""What a page of the HTTP port is: to the server that answers (``server/http_server``) and to plugins that add some.
+"""Pages of the HTTP port: for the server that answers (``server/http_server``) and for plugins that add some.
 
 A page that is the same amount of work on every broker is made at once: its function returns a :class:`Page`. A page that grows with
 what a broker holds is made in slices between the turns of the loop: its function is a coroutine that gives *steps* to

@@ -54,7 +54,7 @@ class PassivePlugin:
     # -- what it shows ----------------------------------------------------------------------------------------------
 
     def status(self) -> Mapping[str, Any]:
-        """What ``/status`` shows of it, under its own name."""
+        """The plugin's part of ``/status``, under its own name."""
         return {}
 
     def pages(self, slices: RunsInSlices) -> Pages:
@@ -62,7 +62,7 @@ class PassivePlugin:
         return {}
 
     def metrics(self) -> Iterable[Family]:
-        """What it adds to ``/metrics``; see `EdgePlugin.metrics`."""
+        """The plugin's part of ``/metrics``; see `EdgePlugin.metrics`."""
         return ()
 
     def commands(self) -> Commands:

@@ -2,7 +2,7 @@
 
 A plugin is a class named by an entry point of the group ``understudy.plugins`` and switched on in the configuration
 (``[plugins] ha = true``). Hooks are synchronous and short; they run inside the broker's turn. None of them can fail a
-transaction that has been decided: what a commit hook raises is an error of the plugin and ends the process (DESIGN 9).
+transaction that has been decided: what a commit hook raises is an error of the plugin and ends the process.
 
 That is the plugin that extends the core; there is one at most. Any number of passive ones may watch: ``passive_plugin.py``.
 """
@@ -35,7 +35,7 @@ class PluginError(UnderstudyError):
 
 
 class TransactionObserver(Protocol):
-    """Sees one transaction on the primary, in the order of the client's operations (H-09)."""
+    """Sees one transaction on the primary, in the order of the client's operations."""
 
     def publish(self, tx: TxBuffer, queues: list[Queue], deadlines_ms: list[int], message: Message) -> None:
         """The transaction enqueues ``message`` on ``queues``, all of them replicated.
@@ -44,7 +44,7 @@ class TransactionObserver(Protocol):
         """
 
     def accept(self, tx: TxBuffer, groups: list[Group]) -> None:
-        """The transaction dequeues these replication ids (already translated from delivery tags, H-10)."""
+        """The transaction dequeues these replication ids (already translated from delivery tags)."""
 
     def prepare(self, tx: TxBuffer) -> None:
         """The transaction closes; called under prepare_ordered, in commit order, before its PREPARE is appended."""
@@ -57,7 +57,7 @@ class TransactionObserver(Protocol):
 
 
 class TransactionObserverFactory(Protocol):
-    """Makes an observer for each transaction (H-08).
+    """Makes an observer for each transaction.
 
     ``Transactions.observers`` is the one whose observers record the transaction; those in ``Transactions.engines`` take part too.
 
@@ -100,7 +100,7 @@ class CoreExtension(Protocol):
         """Recovery: what :meth:`extras` gave to a checkpoint."""
 
     def extras(self) -> bytes:
-        """What a checkpoint keeps of this extension."""
+        """The extension's part of a checkpoint."""
 
     def opened(self, broker: Broker, gate: JournalGate) -> None:
         """Recovery is over; the broker begins to run. The extension decides whether it leads."""
@@ -142,7 +142,7 @@ def _version_of(plugin: Any) -> int | None:
 def load_plugin(
     group: str, name: str, kind: str, api_version: int, version_of: Callable[[Any], int | None] = _version_of
 ) -> Any:
-    """What the entry point ``name`` of ``group`` names.
+    """Load the object that the entry point ``name`` of ``group`` names.
 
     Args:
         group: of the entry points.

@@ -1,4 +1,4 @@
-"""What a command of the reserved exchange ``understudy.admin`` is, to the broker and to plugins that bring some."""
+"""Commands of the reserved exchange ``understudy.admin``: for the broker and for plugins that bring some."""
 
 from __future__ import annotations
 

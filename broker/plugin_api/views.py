@@ -1,4 +1,4 @@
-"""What a passive plugin is shown: names, ids and counts, frozen. No object of the core is reached from here."""
+"""Views for passive plugins: names, ids and counts, frozen. No object of the core is reached from here."""
 
 from __future__ import annotations
 

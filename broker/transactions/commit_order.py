@@ -1,4 +1,4 @@
-"""CommitOrder: the core's side of a coordinator: in which order commits are made, and when a decision stands (note 003).
+"""CommitOrder: the core's side of a coordinator: in which order commits are made, and when a decision stands.
 
 There is one entry, :meth:`CommitOrder.log_and_order`; ``run_prepare_ordered`` and ``run_commit_ordered`` are the only places where
 order is made. They need no lock: the core is synchronous, and a group runs to its end.
@@ -32,7 +32,7 @@ Decided = Callable[[TxBuffer], None]
 
 
 class OrderHost(Protocol):
-    """What an order may ask of the broker's transactions."""
+    """Calls of an order to the broker's transactions."""
 
     def prepare_ordered(self, tx: TxBuffer) -> None:
         """Fix the order of ``tx``: CSN, replication ids, PREPARE record."""
@@ -43,7 +43,7 @@ class OrderHost(Protocol):
 
 @attrs.frozen
 class HookError:
-    """What a coordinator or a participant has raised.
+    """The exception of a coordinator or a participant.
 
     Attributes:
         wall_ms: when.
@@ -118,14 +118,14 @@ class CommitOrder:
         """Time passes."""
 
     def run_prepare_ordered(self, batch: list[TxBuffer]) -> None:
-        """Give each its place, in this order (C-13)."""
+        """Give each its place, in this order."""
         if batch:
             self.group_sizes.observe(len(batch))
         for tx in batch:
             self._host.prepare_ordered(tx)
 
     def run_commit_ordered(self, batch: list[TxBuffer]) -> None:
-        """Tell each that it is decided, in this order (C-14)."""
+        """Tell each that it is decided, in this order."""
         for tx in batch:
             self._host.commit_ordered(tx)
 
@@ -140,7 +140,7 @@ class EachOrder(CommitOrder):
 
 
 class GroupOrder(CommitOrder):
-    """Of `GroupCommitCoordinator`: a turn's commits, in the order in which they came (C-07, C-08)."""
+    """Of `GroupCommitCoordinator`: a turn's commits, in the order in which they came."""
 
     def __init__(self, host: OrderHost) -> None:
         super().__init__(host)

@@ -15,7 +15,7 @@ from understudy.broker.transactions.xid import Xid
 
 
 class Owner(enum.IntEnum):
-    """Who decides a transaction: exactly one, written into its PREPARE (K-02).
+    """The decider of a transaction: exactly one, written into its PREPARE.
 
     LOCAL: the broker, at PREPARE (also of a branch that is committed in one phase). MANAGER: a transaction manager; the broker has
     prepared the branch and logs what it was told. OPERATOR: somebody has completed a prepared branch by hand.

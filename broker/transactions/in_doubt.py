@@ -17,7 +17,7 @@ MAX_QUEUES: Final = 20
 
 @attrs.frozen(kw_only=True)
 class InDoubt:
-    """What the log of one broker, as far as it is applied there, says of a branch that nobody may forget yet.
+    """The state of a branch that may not be forgotten yet, by one broker's log as far as that is applied.
 
     Attributes:
         state: PREPARED: its transaction manager decides it. COMMITTED, ROLLED_BACK: an operator has completed it, and nobody has

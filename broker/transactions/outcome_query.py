@@ -38,7 +38,7 @@ def tx_id_text(tx_id: int) -> str:
 
 
 def is_own_id(text: str) -> bool:
-    """Whether ``text`` has the form of an own id, and so cannot be a client's name."""
+    """True if ``text`` has the form of an own id, and so cannot be a client's name."""
     epoch, dot, sequence = text.partition(".")
     return bool(dot) and all(part.isascii() and part.isdigit() for part in (epoch, sequence))
 
@@ -52,7 +52,7 @@ def parse_tx_id(text: str) -> int:
 
 
 class _Question:
-    """What became of ``subject``? And where the answer goes."""
+    """A question for the outcome of ``subject``, and where the answer goes."""
 
     __slots__ = ("reply", "subject")
 

@@ -1,4 +1,4 @@
-"""What became of transactions, kept so that a client whose commit went unanswered can ask (G8).
+"""Outcomes of transactions, kept so that a client whose commit went unanswered can ask.
 
 Outcomes are part of the log: a COMMIT or ROLLBACK record carries one, an OUTCOME record bars a client-made name. Every
 broker therefore holds the same table. Of own ids only commits are kept: ids are ordered and carry the epoch that opened

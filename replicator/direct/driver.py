@@ -13,7 +13,7 @@ reached *itself* is one: on loopback, a dial from port P to port P succeeds when
 choose P for the near end.
 
 What a listener raises is not caught here. From a read, asyncio hands it to the loop's exception handler, from a dial it ends
-the task group; in both the owner ends the process (DESIGN 9).
+the task group; in both the owner ends the process.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def monotonic_ms() -> int:
 
 @attrs.frozen(kw_only=True)
 class LinkSettings:
-    """What all links of one broker share.
+    """The settings that all links of one broker share.
 
     Attributes:
         group, broker: ids of this end.
@@ -244,7 +244,7 @@ class DirectFabric:
         return True
 
     def address(self, host: str) -> str:
-        """What others dial, this broker being known as ``host``: :meth:`dial` of their fabric understands it."""
+        """The address that others dial, this broker being known as ``host``: :meth:`dial` of their fabric understands it."""
         tcp = f"{host}:{self.port}"
         return tcp if self._unix is None else self._unix.joined_to(tcp)
 

@@ -36,11 +36,11 @@ MESSAGE: Final = 6
 
 
 class FramingError(UnderstudyError):
-    """What came is no frame that can be taken. The stream cannot be read on from here."""
+    """The octets that came are no valid frame. The stream cannot be read on from here."""
 
 
 def frame_head(kind: int, body: bytes) -> bytes:
-    """What goes before ``body``; the body itself is written as it is, uncopied."""
+    """The head before ``body``; the body itself is written as it is, uncopied."""
     length = len(body)
     covered = body[:_BATCH_HEAD_BYTES] if kind == MESSAGE and body[:1] == _BATCH else body
     return HEAD.pack(length, crc32(covered, crc32(_CHECKED_HEAD.pack(length, kind))), kind)

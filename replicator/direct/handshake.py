@@ -1,4 +1,4 @@
-"""What two brokers must agree on before a link carries anything, and how each proves that it holds the group's secret.
+"""The agreement of two brokers before a link carries anything, and the proof of each that it holds the group's secret.
 
     dialer                                    acceptor
       HELLO   ids, versions, a nonce    ->
@@ -75,7 +75,7 @@ def _nonce(_: object, attribute: attrs.Attribute[bytes], value: bytes) -> None:
 
 @attrs.frozen(kw_only=True)
 class Hello:
-    """What an end says of itself.
+    """The ids, versions and settings of one end.
 
     Attributes:
         group, broker: its ids.
@@ -106,11 +106,11 @@ class Hello:
 
     @property
     def seals(self) -> bool:
-        """It can tell what it is with a proof only."""
+        """True if this end tells what it is with a proof only."""
         return self.newest_wire >= SEALED_SINCE
 
     def open_part(self) -> Hello:
-        """What is told before the other end has proved anything."""
+        """The part of the hello that is told before the other end has proved anything."""
         return attrs.evolve(self, agreed={}) if self.seals else self
 
     @property
@@ -141,7 +141,7 @@ def decode_hello(buf: bytes) -> Hello:
 
 
 def proof(secret: bytes, role: bytes, dialer_hello: bytes, acceptor_hello: bytes) -> bytes:
-    """What only an end with ``secret`` can say, in ``role``, in the conversation of version 1 that began with these two hellos."""
+    """The proof in ``role`` that an end has ``secret``, in the conversation of version 1 that began with these two hellos."""
     return _mac(secret, _LABEL, role, dialer_hello, acceptor_hello)
 
 

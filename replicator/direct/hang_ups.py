@@ -34,6 +34,6 @@ class HangUps:
         self._at_ms.pop(peer, None)
 
     def is_fresh(self, peer: str, now_ms: int) -> bool:
-        """Whether silence counts as *gone* for a dial of ``peer`` that begins now."""
+        """True if silence counts as *gone* for a dial of ``peer`` that begins now."""
         at_ms = self._at_ms.get(peer)
         return at_ms is not None and now_ms - at_ms < FRESH_MS

@@ -22,7 +22,7 @@ SHORT_READ_BYTES: Final = 8 << 10
 
 
 class LinkListener(Protocol):
-    """Who is told. HaBroker has these methods."""
+    """The listener of links. HaBroker has these methods."""
 
     def link_accepted(self, link: Link) -> None:
         """Another broker has linked to this one."""
@@ -53,7 +53,7 @@ class Transport(Protocol):
         """How much has not reached the operating system yet."""
 
     def can_write_eof(self) -> bool:
-        """Whether one direction can end alone. Not so under TLS."""
+        """True if one direction can end alone. Not so under TLS."""
 
     def write_eof(self) -> None:
         """End this direction, after what is buffered."""
@@ -83,7 +83,7 @@ class CarryEnd(Protocol):
 
 
 class LinkOwner(Protocol):
-    """What a link asks of the fabric it belongs to."""
+    """Calls of a link to the fabric it belongs to."""
 
     @property
     def listener(self) -> LinkListener: ...
@@ -99,10 +99,10 @@ class LinkOwner(Protocol):
         """A connection is up; False if it must not go on."""
 
     def link_gone(self, link: DirectLink) -> None:
-        """It is down."""
+        """Forget a link that is down."""
 
     def link_dirty(self, link: DirectLink) -> None:
-        """It has something to write when the turn ends."""
+        """Note that a link has something to write when the turn ends."""
 
     def link_established(self, link: DirectLink) -> None:
         """Tell the listener that it is there."""

@@ -265,7 +265,7 @@ class LinkSession:
         self._spoke = True
 
     def take_output(self) -> list[bytes]:
-        """What is to be written now, in order. Messages come as they were given to :meth:`send`, uncopied."""
+        """The octets to write now, in order. Messages come as they were given to :meth:`send`, uncopied."""
         output, self._output = self._output, []
         self._bytes_taken += self.output_bytes
         self.output_bytes = 0
@@ -449,7 +449,7 @@ class LinkSession:
         self._finish("")
 
     def _take_heartbeat(self, body: bytes) -> None:
-        """That it came is all that it says."""
+        """Take a heartbeat: that it came is all that it says."""
 
     def _take_goodbye(self, body: bytes) -> None:
         self.remote_reason = shown_text(body.decode(errors="replace"), _MAX_REASON_CHARACTERS)
@@ -462,7 +462,7 @@ class LinkSession:
 
     @property
     def _other_end(self) -> str:
-        """Who it is, as far as that has been said, proved or not."""
+        """The name of the other end, as far as that has been said, proved or not."""
         return self._theirs.broker if self._theirs is not None else self._ours.peer or "the other end"
 
     # -- the end --------------------------------------------------------------------------------------------------------

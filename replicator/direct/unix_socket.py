@@ -70,7 +70,7 @@ class UnixAddress:
         return cls(boot_id(), found.st_dev, found.st_ino, path)
 
     def joined_to(self, address: str) -> str:
-        """What is published: the TCP address with this one behind it."""
+        """The published address: the TCP address with this one behind it."""
         return f"{address}{_MARK}{self.boot}:{self.device}:{self.inode}:{self.path}"
 
     @property

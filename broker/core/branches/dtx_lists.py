@@ -38,7 +38,7 @@ class _Row:
 
 @attrs.frozen
 class _Rest:
-    """What a manager has not asked for yet: the rows from `start` on."""
+    """The rows that a manager has not asked for yet: from `start` on."""
 
     rows: list[_Row]
     start: int

@@ -7,14 +7,14 @@ A branch is one :class:`BranchWork` from start to the answer that ends it::
        |---commit one-phase-+--------------------+---------------> COMMITTING
        '---anything that goes wrong (or PREPARING, by a member's no)---> FAILED --told, or forgotten--> gone
 
-Before DTX_PREPARE stands in the log a branch is this process's alone, and anything may end it (K-21). From PREPARED on it is a
+Before DTX_PREPARE stands in the log a branch is this process's alone, and anything may end it. From PREPARED on it is a
 fact of the log: a broker that is promoted, or started, finds it there (:meth:`DtxManager.adopt`) and locks what it takes away.
 
 Nothing here waits: a verb that is not answered at once is answered by the log, through the channel's ``answered``. Who asks for a
 branch that is not there is told so only when every listed broker has acknowledged this primary since (``Broker.barrier``): an
 ex-primary knows nothing of branches that its successor has prepared, and a manager takes 404 for "that commit was done".
 
-Source: DESIGN 6; H-45 to H-47; K-02, K-21; AMQP 0-10, class dtx; X/Open XA. For clients: docs/dtx.md.
+Source: AMQP 0-10, class dtx; X/Open XA. For clients: docs/dtx.md.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class DtxManager:
                 broker.deduplicating.adopt(tx)
 
     def content(self, name: BranchName) -> TxBuffer | None:
-        """What the branch holds; None if there is none of that name, or it has failed."""
+        """The content of the branch; None if there is none of that name, or it has failed."""
         work = self._branches.get(name)
         return work.tx if work is not None else None
 
@@ -327,7 +327,7 @@ class DtxManager:
                 self._broker.transactions.roll_back_closed(work.tx, "rolled back by its transaction manager")
 
     def complete(self, channel: Channel, key: int, name: BranchName, commit: bool, answer: Answer) -> None:
-        """An operator decides a prepared branch; the log remembers it (H-47)."""
+        """An operator decides a prepared branch; the log remembers it."""
         work = self._branches.get(name)
         if work is None and name not in self._broker.state.completions:
             self._not_there(channel, key, name)

@@ -1,4 +1,4 @@
-"""What a broker, whatever its role, shows of branches in doubt: read off its state, as far as that is applied."""
+"""The page of branches in doubt, of a broker in any role: read off its state, as far as that is applied."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One channel: takes methods one after the other and hands each to the part that knows it.
 
 A channel answers in order. While an answer waits for the log (a declare, for example) what comes next waits with it; while
-a commit is pending nothing but a close may come (P-48). A close waits for nothing (DESIGN 15): what stands before it is done
+a commit is pending nothing but a close may come. A close waits for nothing: what stands before it is done
 then, and not answered. The parts share the channel and each keeps its own state:
 ``publishing`` (publish, confirms), ``consuming`` (consume, get, acknowledgements), ``naming`` (exchanges and queues),
 ``transacting`` (tx), ``distributed`` (dtx).
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 Handler = Callable[[tuple[Any, ...]], None]
 
 CLOSE_PATIENCE_MS = 5_000
-"""So long a close waits for a command that stands before it. Then it goes on (DESIGN 15), and what stood between is not done."""
+"""So long a close waits for a command that stands before it. Then it goes on, and what stood between is not done."""
 POSTPONED_BYTES = 256
 """What a frame that waits in ``inbox`` counts beside its content."""
 
@@ -169,7 +169,7 @@ class Channel:
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether a method is carried out only when the client takes what it was sent."""
+        """True if a method is carried out only when the client takes what it was sent."""
         return self._for_room is not None
 
     def go_on(self) -> None:
@@ -314,9 +314,9 @@ class Channel:
             self.transacting.tick()
 
     def end(self, reason: str) -> None:
-        """The channel dies: consumers go, an open transaction is rolled back (P-44), deliveries return to their queues.
+        """The channel dies: consumers go, an open transaction is rolled back, deliveries return to their queues.
 
-        A transaction whose commit is under way goes on without the channel (DESIGN 12).
+        A transaction whose commit is under way goes on without the channel.
         """
         if self.ended:
             return
@@ -348,5 +348,5 @@ class Channel:
 
 
 def _size(event: Event) -> int:
-    """What a postponed event counts."""
+    """The size of a postponed event, as limits count it."""
     return POSTPONED_BYTES + (len(event[3]) + len(event[4]) if len(event) == 5 else 0)

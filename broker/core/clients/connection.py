@@ -122,7 +122,7 @@ class Phase(Enum):
 
 
 class Transport(Protocol):
-    """What the core may ask of the socket behind a connection."""
+    """Calls of the core to the socket behind a connection."""
 
     def wake(self) -> None:
         """There is output, or the wish to read has changed: look at the connection when the turn ends."""
@@ -318,7 +318,7 @@ class Connection:
             self.congested = True  # in this turn; when the driver has written it knows more
 
     def take_output(self) -> list[bytes]:
-        """What is to be written now, in order; the driver writes it at the end of the turn."""
+        """The octets to write now, in order; the driver writes them at the end of the turn."""
         output = self._output
         if not output:
             return []
@@ -348,7 +348,7 @@ class Connection:
             if now_ms - self._sent_ms >= self.heartbeat_ms // 2:
                 self.write(HEARTBEAT_FRAME)
                 self._sent_ms = now_ms
-            # A socket that we do not read cannot be told dead by what we do not read from it (DESIGN 15).
+            # A socket that we do not read cannot be told dead by what we do not read from it.
             if not self.paused and not self.unread and now_ms - self._heard_ms >= 2 * self.heartbeat_ms:
                 self._doubt(f"missed heartbeats, timeout {self.heartbeat_ms // 1000} s")
                 if self.finished:
@@ -578,12 +578,12 @@ class Connection:
 
     @property
     def held_bytes(self) -> int:
-        """What this connection has brought and what is not stable, in this turn and before."""
+        """The octets that this connection has brought and that are not stable, in this turn and before."""
         return self.unstable_bytes + self._turn_bytes + self.unfinished_bytes
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether this connection is read again, or a channel goes on, only when the client takes what it was sent."""
+        """True if this connection is read again, or a channel goes on, only when the client takes what it was sent."""
         unread = self._congested_bytes > self.broker.limits.outgoing_bytes_per_client
         return unread or any(channel.waits_for_client for channel in self.channels.values())
 
@@ -596,7 +596,7 @@ class Connection:
         self._close_for(ResourceErrorHard(text), BASIC_PUBLISH)
 
     def _drop_unfinished(self) -> None:
-        """What has not come whole will never count: keep nothing of it, and let others have its room."""
+        """Drop unfinished content, which will never count, and let others have its room."""
         self._parser.keep_no_content()
         size_bytes, self.unfinished_bytes = self.unfinished_bytes, 0
         if size_bytes:

@@ -50,7 +50,7 @@ class Consuming:
     order in which they were served, the one that has waited longest first.
     ``_cancelled`` has consumers whose queue is being deleted, until their client is told.
     ``unacked`` counts deliveries of consumers that are not settled for good: a delivery that a transaction has settled
-    keeps its prefetch slot until the decision (P-07). ``demarcation`` takes what is settled while it is ``active``: the channel's
+    keeps its prefetch slot until the decision. ``demarcation`` takes what is settled while it is ``active``: the channel's
     transaction, or the branch on which it works.
     """
 

@@ -78,7 +78,7 @@ class DeliveryLedger:
             within: a transaction or branch acknowledges or rejects them: all or none.
 
         Raises:
-            PreconditionFailedError: no such delivery is outstanding (P-18), or one was taken back and this is ``within``.
+            PreconditionFailedError: no such delivery is outstanding, or one was taken back and this is ``within``.
         """
         by_tag = self._by_tag
         order = self._order
@@ -153,7 +153,7 @@ class DeliveryLedger:
             self._overdue_upto = 0
 
     def restore(self, deliveries: list[Delivery]) -> None:
-        """Put deliveries back that a rolled-back transaction had settled; tag order is kept (P-17)."""
+        """Put deliveries back that a rolled-back transaction had settled; tag order is kept."""
         for delivery in deliveries:
             self._by_tag[delivery.tag] = delivery
         self._order = deque(sorted(self._by_tag))

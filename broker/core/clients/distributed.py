@@ -55,7 +55,7 @@ RECOVER_OVERHEAD = FRAME_OVERHEAD + 16
 
 
 class Asker(Protocol):
-    """Who has asked a verb, and is answered.
+    """The sender of a verb, to whom the answer goes.
 
     Attributes:
         key: of the method by which the request came: what a close names.
@@ -69,7 +69,7 @@ class Asker(Protocol):
 
 
 class MethodAsker:
-    """Who asks a verb by its method. It has no state: one for all requests of a channel."""
+    """The sender of a verb by its method. It has no state: one for all requests of a channel."""
 
     def __init__(self, channel: Channel, key: int, ok_key: int) -> None:
         self.key = key

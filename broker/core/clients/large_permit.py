@@ -49,12 +49,12 @@ class LargePermit:
 
     @property
     def held_bytes(self) -> int:
-        """What the connection with the permit holds: no part of what the others share."""
+        """The octets that the connection with the permit holds: no part of what the others share."""
         holder = self.holder
         return holder.unstable_bytes + holder.unfinished_bytes if holder is not None else 0
 
     def ask(self, connection: Connection) -> bool:
-        """Whether ``connection``, which a bound stops in the middle of a message, has the permit; else it waits."""
+        """True if ``connection``, which a bound stops in the middle of a message, has the permit; else it waits."""
         if self.holder is None and (not self.waiting or self._handing_on):
             self._give(connection)
         elif self.holder is not connection:

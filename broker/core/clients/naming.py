@@ -85,7 +85,7 @@ class Naming(Names):
         return queue
 
     def _no_queue(self, name: str) -> NotFoundError | AccessRefusedError:
-        """What to say of a queue that is not there; of a name that never will be, that it is not the client's to use."""
+        """The error for a missing queue; for a name that is reserved, that the client may not use it."""
         if name.startswith(BROKERS_PREFIX):
             return AccessRefusedError.reserved_name("queue", name, BROKERS_PREFIX)
         return NotFoundError.queue(name, self._connection.vhost)

@@ -325,7 +325,7 @@ class Publishing:
         return queues, without_bcc(properties)
 
     def returned(self, message: Message, queues: list[Queue], mandatory: bool, immediate: bool) -> list[Queue]:
-        """Judge mandatory and immediate now, inside a transaction too (P-34 to P-36). Returns the queues that remain.
+        """Judge mandatory and immediate now, inside a transaction too. Returns the queues that remain.
 
         With ``mandatory_at_commit`` the channel's transaction keeps an unroutable message until it is committed, as in RabbitMQ.
         """

@@ -1,7 +1,7 @@
 """Transactions on a channel: tx.select, commit, rollback, and the outcome query.
 
-The channel keeps no publish buffer (P-16): queues hold what is published, embargoed. What it does keep is which deliveries
-the open transaction has settled, for they return to the ledger if it is rolled back (P-17).
+The channel keeps no publish buffer: queues hold what is published, embargoed. What it does keep is which deliveries
+the open transaction has settled, for they return to the ledger if it is rolled back.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Transacting:
     def publish(
         self, queues: list[Queue], message: Message, expiration_ms: int | None, publish: TxPublish | None = None
     ) -> None:
-        """A publish on a tx channel, already routed (P-08). ``publish`` records it, if `Transactions.publish` is not to."""
+        """A publish on a tx channel, already routed. ``publish`` records it, if `Transactions.publish` is not to."""
         session = self._session
         if session is None:
             session = self._open()
@@ -182,7 +182,7 @@ class Transacting:
             session.name_barred = self._may_be_barred(session)
 
     def _may_be_barred(self, session: Session) -> bool:
-        """Whether its name is barred, or may have been since it was opened: bars are trimmed like all outcomes."""
+        """True if its name is barred, or may have been since it was opened: bars are trimmed like all outcomes."""
         broker, name = self._broker, session.tx.name
         outcomes = broker.state.outcomes
         barred = outcomes.named(name) is Outcome.ROLLED_BACK or broker.bars(name)
@@ -191,7 +191,7 @@ class Transacting:
     def settle(
         self, deliveries: list[Delivery], *, requeue: bool, rejected: bool = False, failed: bool = False
     ) -> None:
-        """Acknowledgements and rejections within the transaction; they keep their prefetch slots (P-07, P-49).
+        """Acknowledgements and rejections within the transaction; they keep their prefetch slots.
 
         A message that is ``rejected`` enters the queues of its dead letters when the transaction commits. One that is to be
         requeued comes back then, and counts as ``failed`` then.
@@ -316,7 +316,7 @@ class Transacting:
                 self._channel.consuming.free_slot(delivery)
 
     def _return_deliveries(self, session: Session) -> None:
-        """Rolled back: the tags are unacked again on a living channel (P-17), the messages go home from a dead one.
+        """Rolled back: the tags are unacked again on a living channel, the messages go home from a dead one.
 
         Those of a dead channel have failed, also those that it had acknowledged: its client may have died of the transaction.
         """
@@ -329,7 +329,7 @@ class Transacting:
             self._channel.consuming.ledger.restore(deliveries)
 
     def _rollback(self, args: tuple[Any, ...]) -> None:
-        """Answered when every queue has let go of it (P-13): that is when ROLLBACK is applied."""
+        """Answered when every queue has let go of it: that is when ROLLBACK is applied."""
         self._require_active()
         session = self._to_end()
         offset = 0
@@ -360,7 +360,7 @@ class Transacting:
         self._used_ms = self._broker.running_ms
 
     def tick(self) -> None:
-        """Roll back a transaction that its client does not use (P-60). What the broker itself holds up is not idle."""
+        """Roll back a transaction that its client does not use. What the broker itself holds up is not idle."""
         if self._channel.held:
             return
         timeout = self._broker.limits.tx_idle_timeout_ms
@@ -369,7 +369,7 @@ class Transacting:
             raise PreconditionFailedError(f"transaction {tx_id} was idle for {timeout} ms and is rolled back")
 
     def end(self, reason: str) -> None:
-        """The channel dies (P-44). A transaction that is being committed is decided without it."""
+        """The channel dies. A transaction that is being committed is decided without it."""
         if self._session is not None:
             self._abandon(self._session, f"its channel ended: {reason}")
         if self.active:

@@ -1,4 +1,4 @@
-"""What stands in for a plugin on a broker that is alone: its own disk is all that a commit waits for."""
+"""The stand-in for a plugin on a broker that is alone: a commit waits for its own disk only."""
 
 from __future__ import annotations
 

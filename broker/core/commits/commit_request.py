@@ -40,7 +40,7 @@ class CommitRequest:
         self.errors: list[str] = []
 
     def adds_to(self, queue_id: int) -> bool:
-        """Whether it brings messages to that queue, in the log or outside; as ``TransactionRecorder.prepare`` counts them."""
+        """True if this brings messages to that queue, in the log or outside; as ``TransactionRecorder.prepare`` counts them."""
         return queue_id in self.tx.enqueue_counts() or queue_id in self.tx.unlogged_queues
 
 

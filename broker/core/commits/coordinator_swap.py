@@ -1,4 +1,4 @@
-"""When another coordinator may take over the log of a broker (C-36)."""
+"""When another coordinator may take over the log of a broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CoordinatorSwapError(PluginError):
 
 
 def check_swap(state: BrokerState, before: str, configured: str) -> None:
-    """Whether the coordinator ``configured`` may take over from ``before``. ``state`` is recovered and not opened.
+    """Raise unless the coordinator ``configured`` may take over from ``before``. ``state`` is recovered and not opened.
 
     Only branches in doubt count. A transaction with its PREPARE has its place in the order, and no coordinator is asked of it
     again: alone, the broker commits it; in a group the log of the primary decides it.

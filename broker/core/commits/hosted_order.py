@@ -215,14 +215,14 @@ class HostedOrder(CommitOrder):
         return decided
 
     def _offer_due(self) -> bool:
-        """Whether to offer what is withheld once more. The clock of a core has no milliseconds, so turns are counted, too."""
+        """True if withheld requests are due for another offer. The clock of a core has no milliseconds: turns are counted, too."""
         self._flushes += 1
         return self._flushes >= self._pause or self.broker.now_ms - self._offered_ms >= OFFER_MS
 
     # -- what is not left to the coordinator ------------------------------------------------------------------------
 
     def _order_overdue(self) -> None:
-        """What has waited for the bound is ordered: no coordinator holds a client for ever."""
+        """Order every request that is older than the bound, whatever the coordinator says."""
         overdue = []
         for request in self.requests.values():
             if self.broker.now_ms - request.asked_ms < self._bound_ms:
@@ -251,7 +251,7 @@ class HostedOrder(CommitOrder):
             self.order_requests([each for each in left.values() if each.view.tx_id in self.requests])
 
     def _give_up(self, batch: list[CommitRequest]) -> None:
-        """The coordinator has raised: nothing of what it left is durable, so it is rolled back (C-12)."""
+        """The coordinator has raised: nothing of what it left is durable, so it is rolled back."""
         assert self.newest_error is not None
         reason = (
             f"coordinator {self.name} failed: {self.newest_error.error}"  # a hook of a rollback may raise another error
@@ -269,7 +269,7 @@ class HostedOrder(CommitOrder):
         return request
 
     def _drop(self, request: CommitRequest) -> None:
-        """It is no request any more."""
+        """Forget a request."""
         self.requests.pop(request.view.tx_id, None)
         self.priors.forget(request)
 
@@ -322,7 +322,7 @@ class HostedOrder(CommitOrder):
         return self._past(True)
 
     def _past(self, succeeded: bool) -> bool:
-        """What the core raised under the call comes out here, whatever the plugin did with it."""
+        """Raise again what the core raised under the call, whatever the plugin did with it."""
         if self._crash is not None:
             raise self._crash
         return succeeded

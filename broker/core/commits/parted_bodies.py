@@ -53,7 +53,7 @@ class PartedBodies:
         self._going_on = False
 
     def wanted(self, queues: list[Queue], message: Message) -> bool:
-        """Whether ``message``, which is large, is to stand in parts: a journal keeps it, and all brokers of the group read that."""
+        """True if ``message``, which is large, is to stand in parts: a journal keeps it, and all brokers of the group read that."""
         journaled = message.persistent and any(queue.logged and queue.durable for queue in queues)
         return journaled and self._broker.log.may_hold(record.TX_ENQUEUE_PARTED)
 

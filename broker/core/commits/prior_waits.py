@@ -1,4 +1,4 @@
-"""PriorWaits: which transactions of a hosted coordinator may be ordered only behind another one (C-30).
+"""PriorWaits: which transactions of a hosted coordinator may be ordered only behind another one.
 
 A transaction waits for one other at most, so what waits for each other is a chain. A chain is ordered in one batch, from its
 first link on: nothing that waits keeps waiting for what its own group brings, so there is no deadlock.
@@ -74,7 +74,7 @@ class PriorWaits:
         self._prior[waiter] = parse_tx_id(prior)
 
     def forget(self, request: CommitRequest) -> None:
-        """It is ordered, or rolled back."""
+        """Forget a request that is ordered or rolled back."""
         self._prior.pop(request.view.tx_id, None)
 
     def of(self, request: CommitRequest) -> str:
@@ -112,7 +112,7 @@ class PriorWaits:
         return chain[::-1]
 
     def _verdict(self, request: CommitRequest, verdicts: Mapping[str, Outcome]) -> Outcome:
-        """What becomes of ``request`` in this batch: PENDING if it stays a request."""
+        """The verdict on ``request`` in this batch: PENDING if it stays a request."""
         prior = self._prior.get(request.view.tx_id)
         if prior is None:
             return Outcome.COMMITTED

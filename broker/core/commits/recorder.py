@@ -1,4 +1,4 @@
-"""Writes the records of a transaction: the persister's side of it (P-21, P-22).
+"""Writes the records of a transaction: the persister's side of it.
 
 An enqueue or dequeue is recorded when the client makes it, not at commit, so that a commit writes one small PREPARE
 whatever the size of the transaction. Nothing here waits: records go to the open batch.
@@ -148,7 +148,7 @@ class TransactionRecorder:
     def prepare_branch(self, tx: TxBuffer, name: BranchName, time_ms: int) -> int:
         """Close a branch for its transaction manager: append DTX_PREPARE. Returns its offset.
 
-        Ids and CSN are given when it is committed: others may commit before it for days (C-32).
+        Ids and CSN are given when it is committed: others may commit before it for days.
         """
         state = self._state
         branch = DtxBranch(

@@ -96,7 +96,7 @@ class Transactions:
 
     @property
     def in_force(self) -> str:
-        """The coordinator that is: with fewer than two participants there is nothing to coordinate (C-01, C-03)."""
+        """The coordinator that is: with fewer than two participants there is nothing to coordinate."""
         return self.choice.name if len(self.participants()) > 1 else NULL
 
     # -- ids and names --------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class Transactions:
     def publish(
         self, tx: TxBuffer, queues: list[Queue], message: Message, expiration_ms: int | None, *, judged: bool = False
     ) -> None:
-        """Enqueue within ``tx``: the queues hold it embargoed until the decision (P-06).
+        """Enqueue within ``tx``: the queues hold it embargoed until the decision.
 
         ``judged``: :meth:`fresh` has found that ``queues`` take it.
         """
@@ -207,7 +207,7 @@ class Transactions:
             self._tell(tx)
 
     def accept(self, tx: TxBuffer, settled: list[tuple[Queue, Entry]]) -> None:
-        """Dequeue within ``tx``; the entries stay handed out until the decision (P-07)."""
+        """Dequeue within ``tx``; the entries stay handed out until the decision."""
         self._broker.close_dequeues()
         logged = groups_of([(queue.id, entry.id) for queue, entry in settled if queue.logged])
         if logged:

@@ -122,7 +122,7 @@ class BrokerNode:
         self.broker.refuse_work(MEMORY, reason)
 
     def holds_what_goes(self) -> bool:
-        """Whether it helps the memory to refuse new work: there are messages to take, or much that is not whole or not stable."""
+        """True if refusing new work helps the memory: there are messages to take, or much that is not whole or not stable."""
         broker = self.broker
         return self.state.holds_messages() or broker.unstable_bytes > broker.limits.unstable_bytes_per_connection
 
@@ -138,7 +138,7 @@ class BrokerNode:
 
     @property
     def due(self) -> bool:
-        """Whether something has become stable since the last turn, which the next one would apply and answer.
+        """True if something has become stable since the last turn, which the next one would apply and answer.
 
         A broker that does not lead has nothing to end a turn for when it becomes durable: what it says then, it has said.
         """
@@ -154,12 +154,12 @@ class BrokerNode:
 
     @property
     def urgent(self) -> bool:
-        """Whether the second half will give backups, or the journal, something that somebody waits for."""
+        """True if the second half of the turn gives backups or the journal something that is waited for."""
         return self.broker.urgent
 
     @property
     def withholds(self) -> bool:
-        """Whether a coordinator has been offered commits, and has left them for later."""
+        """True if a coordinator has been offered commits, and has left them for later."""
         order = self.broker.transactions.coordinator
         return order.waiting() > order.fresh()
 
@@ -176,7 +176,7 @@ class BrokerNode:
         return left
 
     def after_turn(self) -> None:
-        """What the turn had to say is written, and its journal group is begun: do what nobody waits for."""
+        """Do what can wait: the turn's output is written, and its journal group is begun."""
         if self.extension is not None:
             self.extension.after_turn()
 

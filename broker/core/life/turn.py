@@ -40,7 +40,7 @@ WITHHELD_US: Final = 1_000
 
 
 class TurnPort(Protocol):
-    """What a turn asks of the edge. Everything is called on the edge's one thread."""
+    """Calls of a turn to the edge. Everything is called on the edge's one thread."""
 
     def ask(self) -> None:
         """Call :meth:`TurnEngine.end` once, when everything that is ready has been fed. Not before this returns."""

@@ -101,7 +101,7 @@ class Expiry:
         }
 
     def begin_grace(self) -> None:
-        """It begins to answer. What clients have declared since it leads is theirs."""
+        """Begin the grace period: the broker begins to answer. Queues that clients declared since it leads are theirs."""
         self._adopted_ms = self._broker.running_ms
 
     def declared_anew(self, exchange: Exchange) -> None:

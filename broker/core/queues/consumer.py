@@ -91,11 +91,11 @@ class Consumer:
         self.timed_out = False
 
     def can_take(self) -> bool:
-        """Whether one more message may be sent to it now."""
+        """True if one more message may be sent to it now."""
         return (self.no_ack or not self.limit or self.unacked < self.limit) and self.consuming.can_deliver(self.no_ack)
 
     def wants_shared_place(self) -> bool:
-        """Whether it would take a place of its channel's shared prefetch count now: its own has room, and there is a message."""
+        """True if the consumer would take a shared prefetch place of its channel now: its own has room, and there is a message."""
         if self.no_ack or (self.limit and self.unacked >= self.limit):
             return False
         queue = self.queue

@@ -6,7 +6,7 @@ the queue unsorted until it ends. On a backup only ``entries`` is kept; ``ready`
 (:meth:`activate`).
 
 What the queue says about itself (``depth``) speaks of applied messages only: nothing of an undecided transaction is in
-``entries``; ``uncommitted`` counts that apart (P-06).
+``entries``; ``uncommitted`` counts that apart.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ _VERBS: Final[dict[str, tuple[dict[str, Reading], Callable[..., Described]]]] = 
 
 
 class MessageAsker:
-    """Who has asked a verb by a message; see ``distributed.Asker``."""
+    """The sender of a verb by a message; see ``distributed.Asker``."""
 
     __slots__ = ("_describe", "_reply")
 

@@ -34,7 +34,7 @@ def may_answer_anywhere(user: User, vhost: str) -> None:
 
 @attrs.frozen
 class ReservedExchange:
-    """What is behind one name.
+    """The function and the permission behind one name.
 
     Attributes:
         take: carries a request out, or begins to; the channel takes nothing more while it waits (`Channel.awaiting`).

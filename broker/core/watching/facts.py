@@ -63,7 +63,7 @@ class Facts:
 
     @property
     def kept(self) -> bool:
-        """Whether anything that is told is kept."""
+        """True if facts are kept."""
         return self._limit > 0
 
     def tell(self, name: str, /, **fields: Value) -> None:
@@ -79,7 +79,7 @@ class Facts:
         return f"{self.founding}/{tx_id}" if self.founding else tx_id
 
     def take(self) -> tuple[list[Fact], int]:
-        """What waits, and how many were dropped behind that; they are the caller's."""
+        """The waiting facts, and how many were dropped behind them; they are the caller's."""
         taken = self.waiting, self.dropped
         self.waiting, self.dropped = [], 0
         return taken

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class Listener:
-    """What one passive plugin wants to hear; None of each hook that it does not. None of them may raise."""
+    """The hooks of one passive plugin; None of each that it does not want. None of them may raise."""
 
     prepared: Callable[[TxView], None] | None = None
     decided: Callable[[TxView], None] | None = None

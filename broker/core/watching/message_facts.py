@@ -125,7 +125,7 @@ class MessageFacts:
 
 
 def _of_branches(told: Told) -> dict[str, Value]:
-    """What is told of a branch that is not there, or of a list of them."""
+    """The facts of a branch that is not there, or of a list of them."""
     return {"vhost": told.vhost, "known_at": told.known_at, "branches": told.branches} if told.vhost else {}
 
 

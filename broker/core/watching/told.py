@@ -1,4 +1,4 @@
-"""What a client was told, as listeners of the core hear it (``Broker.on_confirmed``, ``Broker.on_told``)."""
+"""The answers to clients, as listeners of the core hear them (``Broker.on_confirmed``, ``Broker.on_told``)."""
 
 from __future__ import annotations
 

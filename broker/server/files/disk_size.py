@@ -1,4 +1,4 @@
-"""What a data directory needs of its disk: how large the reserve is, and which disk is too small for a broker at all.
+"""The disk space of a data directory: how large the reserve is, and which disk is too small for a broker at all.
 
 An empty broker needs ``least_bytes``. With less it would refuse new work for ever, and nobody would know why.
 """
@@ -39,7 +39,7 @@ def reserve_bytes(section: JournalConfig, capacity_bytes: int) -> int:
 
 
 def least_bytes(reserve: int, segment_bytes: int) -> int:
-    """What an empty broker needs: the reserve, what has to be free beside it, the newest segment and the next one."""
+    """The least space of an empty broker: the reserve, what has to be free beside it, the newest segment and the next one."""
     free = max(reserve, segment_bytes) if reserve else 0
     return reserve + free + 2 * segment_bytes + OTHER_FILES_BYTES
 

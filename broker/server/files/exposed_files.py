@@ -1,4 +1,4 @@
-"""What others on this machine may reach of a broker is said at its start, with the command that mends it.
+"""Files of a broker that others on this machine may reach are named at its start, with the command that mends it.
 
 Nothing is changed: files of older versions keep their permissions until the operator runs that command. The bits of the group are
 the operator's business: no file gets them from this program, so where they are somebody wanted them (docs/configuration.md, Files).
@@ -41,7 +41,7 @@ def warn_of_exposed(path: Path, config: Config, elsewhere: Collection[str]) -> N
 
 
 def exposed_of(path: Path, config: Config, elsewhere: Collection[str] = ()) -> Iterator[Exposed]:
-    """What others may reach of the broker whose configuration stands at ``path``, but for the keys that stand ``elsewhere``."""
+    """Exposed files of the broker whose configuration stands at ``path``, but for the keys that stand ``elsewhere``."""
     wanted = [path] if holds_secrets(config, elsewhere) else []
     sections = (config.amqp.tls, config.http.tls, config.link.tls)
     wanted += [section.key for section in sections if section is not None]
@@ -65,7 +65,7 @@ def exposed_of(path: Path, config: Config, elsewhere: Collection[str] = ()) -> I
 
 
 def holds_secrets(config: Config, elsewhere: Collection[str] = ()) -> bool:
-    """Whether its file has a secret of links, a password of the store, or a hash of a password that not everybody knows."""
+    """True if its file has a secret of links, a password of the store, or a hash of a password that is not public."""
     if config.link.secret and "link.secret" not in elsewhere:
         return True
     if config.coordination.password and "coordination.password" not in elsewhere:

@@ -43,7 +43,7 @@ class FeedHold:
         self._warned: dict[str, str] = {}
 
     def look(self, journal: Journal) -> Hold | None:
-        """What is to be kept of ``journal``; None if nothing is. Warns once of an ignored file, and of a reader left behind."""
+        """The part of ``journal`` to keep; None if nothing is. Warns once of an ignored file, and of a reader left behind."""
         if not self._max_bytes:
             return None
         needed: list[int] = []

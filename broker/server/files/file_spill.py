@@ -1,6 +1,6 @@
 """FileSpill: bodies of large transactions in files without a name, beside the journal.
 
-A transaction of a gigabyte must not be a gigabyte of memory on every broker (`tx.memory_bytes`, DESIGN 15). Its records are in the
+A transaction of a gigabyte must not be a gigabyte of memory on every broker (`tx.memory_bytes`). Its records are in the
 journal, but to read a body back from there one would have to know where in which segment it stands, and a segment would have to
 stay for it; transient records are not there at all. So bodies beyond the limit are written a second time, here, and never synced:
 after a crash the journal brings them back (decision 0016).

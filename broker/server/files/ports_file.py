@@ -54,7 +54,7 @@ def _replace(directory: Path, ports: dict[str, Any]) -> bool:
 
 
 def read_ports(directory: Path) -> dict[str, Any] | None:
-    """What the file says; None if there is none, or none that can be read."""
+    """The content of the file; None if there is none, or none that can be read."""
     try:
         ports = json.loads((directory / PORTS_NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):

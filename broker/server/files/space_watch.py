@@ -1,4 +1,4 @@
-"""SpaceWatch: says that the disk is nearly full before it is (DESIGN 9). What is under way may use the reserve.
+"""SpaceWatch: says that the disk is nearly full before it is. What is under way may use the reserve.
 
 What a core does about it is the core's business: alone or as a primary it refuses new work, as a backup it tells its primary.
 """

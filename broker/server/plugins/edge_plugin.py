@@ -1,4 +1,4 @@
-"""What a plugin brings to the edge of a broker process: its sockets, its store, and the extension of each core it recovers.
+"""The edge of a plugin in a broker process: its sockets, its store, and the extension of each core it recovers.
 
 ``broker.plugin_api.plugin.CoreExtension`` is the deciding half of a plugin and lives as long as one core. The half in this file
 lives as long as the process: a core that steps down is dropped, and the next one finds the same listeners and the same session.
@@ -115,7 +115,7 @@ class EdgePlugin(Protocol):
         """The turn has ended and its batch is with the journal: send."""
 
     def status(self) -> Mapping[str, Any]:
-        """What it adds to ``/status``; may set role, status, epoch, primary, in_sync, min_insync, blockers, lag."""
+        """The plugin's part of ``/status``; may set role, status, epoch, primary, in_sync, min_insync, blockers, lag."""
 
     def pages(self, slices: RunsInSlices) -> Pages:
         """Pages that it adds to the HTTP port, by path. Asked once, after :meth:`start`.
@@ -125,7 +125,7 @@ class EdgePlugin(Protocol):
         """
 
     def metrics(self) -> Iterable[Family]:
-        """What it adds to ``/metrics``: some ten families of some ten series, read at each scrape."""
+        """The plugin's part of ``/metrics``: some ten families of some ten series, read at each scrape."""
 
     def commands(self) -> Commands:
         """Commands that it adds to the exchange ``understudy.admin``. Asked for each core that was recovered."""
@@ -135,7 +135,7 @@ class EdgePlugin(Protocol):
 
     @staticmethod
     def read_store(config: Config) -> Mapping[str, Any] | None:
-        """What the group's store says, whether or not any broker runs: epoch, primary, in_sync, min_insync, history. None: nothing.
+        """The group's store, whether or not any broker runs: epoch, primary, in_sync, min_insync, history. None: nothing.
 
         Raises:
             UnderstudyError: it cannot be read.

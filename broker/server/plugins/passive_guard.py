@@ -132,7 +132,7 @@ class PassiveGuard:
         return {**shown, "errors": self._errors, "newest_error": self._newest}
 
     def pages(self, slices: RunsInSlices) -> Pages:
-        """What a page raises is answered 500."""
+        """The plugin's pages; one that raises is answered 500."""
         return self._guarded("pages", lambda: dict(self._plugin.pages(slices)), {})
 
     def metrics(self) -> Iterable[Family]:

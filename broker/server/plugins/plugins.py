@@ -41,7 +41,7 @@ class Plugins:
             broker.admin.add(plugin.commands())
 
     def passive_status(self) -> dict[str, Any]:
-        """What ``/status`` shows of the passive ones, by name."""
+        """The part of passive plugins in ``/status``, by name."""
         return {guard.name: guard.status() for guard in self.passive}
 
 

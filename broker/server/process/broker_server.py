@@ -4,7 +4,7 @@ The start: ports (so that one in use stops it before anything is touched), the d
 ``ports.json``, recovery, and only then clients. The end, for SIGTERM or SIGINT: no new clients, no new work, what is stable is
 answered, clients get connection.close 320, links and journal are closed; all within ``shutdown.grace_s``.
 
-In between it waits for one of three wishes: stop, restart the core (a plugin's, DESIGN 3), refuse to run (a plugin's).
+In between it waits for one of three wishes: stop, restart the core (a plugin's), refuse to run (a plugin's).
 """
 
 from __future__ import annotations

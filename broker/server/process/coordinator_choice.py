@@ -1,4 +1,4 @@
-"""What a broker process makes of ``[transactions]``: the choice for its cores, the check of a swap, and the words for its pages."""
+"""The use of ``[transactions]`` in a broker process: the choice for its cores, the check of a swap, the words for its pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log: Final = structlog.get_logger()
 
 
 def choice_of(config: Config, extended: bool) -> CoordinatorChoice:
-    """What ``[transactions]`` asks for; ``extended``: a plugin extends the core, and takes part in transactions.
+    """The choice of ``[transactions]``; ``extended``: a plugin extends the core, and takes part in transactions.
 
     Raises:
         PluginError: there is no such coordinator, it does not fit, or there is something to coordinate and it does nothing.
@@ -64,7 +64,7 @@ class HookErrorLog:
 
 
 def coordinator_row(transactions: Transactions) -> dict[str, Any]:
-    """What ``/status`` shows of it."""
+    """The coordinator's row of ``/status``."""
     order, newest = transactions.coordinator, transactions.coordinator.newest_error
     return {
         "configured": transactions.choice.name,

@@ -12,7 +12,7 @@ class ExitCode(IntEnum):
     REFUSED: the start was refused and nothing was changed: port in use, data directory locked, damaged, of another broker or
     of a newer format; or journal and coordination store contradict each other.
     INTERNAL: an assertion of our own failed; the log says which event led to it.
-    DISK: a write or an fsync failed (DESIGN 9). What was not durable may or may not be there: a human looks first.
+    DISK: a write or an fsync failed. What was not durable may or may not be there: a human looks first.
     CONFIG: the configuration cannot be used.
     """
 

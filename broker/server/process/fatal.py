@@ -1,4 +1,4 @@
-"""The two ways in which a broker process ends at once (DESIGN 9): the disk failed (74), or we are wrong ourselves (70).
+"""The two ways in which a broker process ends at once: the disk failed (74), or we are wrong ourselves (70).
 
 Neither unwinds anything. After a failed fsync nobody knows what is on the disk, and a core that has raised in the middle of a
 step is in no state to be flushed: every further step could answer for something that is not so. So whether it can be said why

@@ -45,7 +45,7 @@ FEW_BLOCKS: Final = 300_000
 
 @attrs.frozen(kw_only=True)
 class CollectorStatistics:
-    """What the collector did since the process began.
+    """The collector's work since the process began.
 
     ``young_looks``, ``full_looks``: collections. ``unseen_freezes``: how often young objects were frozen without a look.
     ``found``: objects that were garbage in cycles. ``longest_ms``, ``total_ms``: processor time of looks. ``ends``: connections and

@@ -42,7 +42,7 @@ _log: Final = structlog.get_logger()
 
 
 class Allocator(Protocol):
-    """What the heap is asked; glibc's, or a test's."""
+    """The interface of an allocator; glibc's, or a test's."""
 
     def free_bytes(self) -> int:
         """Bytes of the heap that were freed and not yet taken again, given back to the kernel or not."""

@@ -38,7 +38,7 @@ def ram_bytes() -> int:
 
 
 def resident_bytes() -> int:
-    """What this process occupies; 0 where that is not told (no Linux), which switches the watch off."""
+    """The resident octets of this process; 0 where that is not told (no Linux), which switches the watch off."""
     try:
         statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

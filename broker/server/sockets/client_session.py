@@ -150,7 +150,7 @@ class ClientSession(asyncio.Protocol):
         self._takes_again()
 
     def _takes_again(self) -> None:
-        """What waited for room is answered now, which may read bodies that were spilled."""
+        """Answer what waited for room, which may read bodies that were spilled."""
         try:
             self.connection.set_congested(False)
         except Exception as error:  # noqa: BLE001  # as in data_received

@@ -98,7 +98,7 @@ class Logins:
             return self._refused(name, refused)
 
     def close(self) -> None:
-        """Nobody is answered any more."""
+        """Close: no login is answered any more."""
         self._closed = True
         self._waiting.clear()
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -18,7 +18,7 @@ WINDOW_S: Final = 60.0
 
 
 class WarningLog(Protocol):
-    """What is needed of a structlog logger."""
+    """The methods of a structlog logger that are needed here."""
 
     def warning(self, event: str, **values: Any) -> Any: ...
 

@@ -54,7 +54,7 @@ class JournalDriver:
         journal: recovered; from now on nobody else begins its jobs.
         loop: whose thread calls everything here and is called back on.
         on_durable: called after each finished job; `journal.durable` and `journal.durable_offset` say how far.
-        on_failed: called once, with what the disk said; nothing will be durable any more (DESIGN 9: exit with code 74).
+        on_failed: called once, with what the disk said; nothing will be durable any more: the process exits with code 74.
         loop_bytes: groups of at most that many bytes are synced on the loop while syncs are quick; 0: all in the thread.
 
     Attributes:

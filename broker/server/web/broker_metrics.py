@@ -48,7 +48,7 @@ class Report(Protocol):
     driver: NodeDriver | None
 
     def row(self) -> dict[str, Any]:
-        """What the broker is."""
+        """The facts of a broker, without its content."""
 
     def survey_of(self, node: BrokerNode) -> QueueSurvey:
         """The survey of its queues."""

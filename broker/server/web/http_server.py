@@ -88,7 +88,7 @@ class HttpSession(asyncio.Protocol):
             self._making.cancel()
 
     def eof_received(self) -> bool:
-        """Who says that it sends nothing more (``nc -N``) may still wait for a page that takes long."""
+        """Keep the connection of a peer that sends nothing more (``nc -N``) while its page is being made."""
         return self._making is not None
 
     def data_received(self, data: bytes) -> None:
@@ -112,7 +112,7 @@ class HttpSession(asyncio.Protocol):
             self._verify(words)
 
     def _is_local(self) -> bool:
-        """Whether the peer is on this host: it has a loopback address, or the very address that it has connected to."""
+        """True if the peer is on this host: it has a loopback address, or the very address that it has connected to."""
         assert self._transport is not None
         peer: Any = self._transport.get_extra_info("peername")
         here: Any = self._transport.get_extra_info("sockname")

@@ -17,7 +17,7 @@ def family_text(family: Family) -> bytes:
 
 
 class _Scrape(CollectorRegistry, Collector):
-    """What prometheus-client is shown: one family, already collected."""
+    """The collector for prometheus-client: one family, already collected."""
 
     def __init__(self, family: Family) -> None:
         super().__init__()

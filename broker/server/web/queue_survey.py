@@ -30,7 +30,7 @@ FIRST: Final[QueueName] = ("", "")
 
 @attrs.frozen(kw_only=True)
 class Survey:
-    """What a look has found; queues may have come and gone since.
+    """The findings of a survey; queues may have come and gone since.
 
     Attributes:
         names: of all queues, in order.

@@ -1,4 +1,4 @@
-"""What ``/status`` and the other pages of the HTTP port say, and the line that a supervisor is told when it changes.
+"""The content of ``/status`` and the other pages, and the line that a supervisor is told when it changes.
 
 Pages whose length depends on what the broker holds are made in slices (`slices`), and show a bounded part of it: ``/status`` has
 the first queues by vhost and name, and sums over all of them; ``/queues`` has the others, page by page.
@@ -100,7 +100,7 @@ class StatusReport:
         self._metrics = MetricsPage(self.slices, metrics.steps, [plugin.metrics for plugin in plugins])
 
     def pages(self) -> Pages:
-        """What the HTTP port serves, by path.
+        """The pages of the HTTP port, by path.
 
         Raises:
             PluginError: a plugin brings a page whose path is taken.
@@ -123,7 +123,7 @@ class StatusReport:
         return pages
 
     def row(self) -> dict[str, Any]:
-        """What a broker is, without what it holds: cheap."""
+        """The facts of a broker, without its content: cheap."""
         node = self.driver.node if self.driver is not None else None
         row: dict[str, Any] = {
             "broker": self._config.broker.id,
