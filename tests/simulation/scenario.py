@@ -66,6 +66,7 @@ class Hand:
         self.client = client
         self._orders: deque[Order] = deque()
         self._leaves = False
+        self._idle_us: int | None = None
         client.run(self._obey())
 
     def _obey(self) -> Program:
@@ -73,7 +74,9 @@ class Hand:
         yield from client.connect()
         while not self._leaves:
             if not self._orders:
-                yield from client.sleep(LOOK_US)
+                self._idle_us = client.world.now_us
+                yield from client.park()
+                self._idle_us = None
                 continue
             order = self._orders[0]
             try:
@@ -88,7 +91,13 @@ class Hand:
         """Start something; nothing of it has happened yet."""
         order = Order(lambda client: verb(client, *args, **more))
         self._orders.append(order)
+        self._wake()
         return order
+
+    def _wake(self) -> None:
+        """End an idle hand's rest at its next look: a whole number of ``LOOK_US`` after the rest began."""
+        if self._idle_us is not None:
+            self.client.wake(LOOK_US - (self.client.world.now_us - self._idle_us) % LOOK_US)
 
     def __call__(self, verb: Callable[..., Program], *args: Any, **more: Any) -> Any:
         order = self.begin(verb, *args, **more)
@@ -138,6 +147,7 @@ class Hand:
     def go(self) -> None:
         """Leave, in the midst of whatever is under way."""
         self._leaves = True
+        self._wake()
         self.client.disconnect("has gone")
 
 

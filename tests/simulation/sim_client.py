@@ -273,7 +273,7 @@ class SimClient:
         elif kind == "doze":
             us, self._wanted = argument
             self.world.at(us, self._woken, self._waiting)
-        else:
+        elif kind != "park":  # a parked program waits for nothing but wake()
             self._wanted = argument
             self._times_out(self._waiting)
 
@@ -382,6 +382,14 @@ class SimClient:
 
     def sleep(self, us: int) -> Program:
         yield ("sleep", us)
+
+    def park(self) -> Program:
+        """Rest until :meth:`wake`: an idle client costs no events."""
+        yield ("park", None)
+
+    def wake(self, us: int) -> None:
+        """End a program's :meth:`park` in ``us`` microseconds."""
+        self.world.at(us, self._woken, self._waiting)
 
     def pause(self, least_ms: int, most_ms: int) -> Program:
         """Sleep for a while by chance."""

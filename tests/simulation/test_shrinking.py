@@ -105,7 +105,7 @@ def test_a_recorded_seed_fails_as_the_seed_did(seed: int) -> None:
 
 def test_a_failing_seed_becomes_a_short_scenario(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "short.txt"
-    arguments = ["--shrink", "--seed", str(seed), "--mutation", MUTATION, "--most-runs", "40", "--output", str(path)]
+    arguments = ["--shrink", "--seed", str(seed), "--mutation", MUTATION, "--most-runs", "12", "--output", str(path)]
     assert main(arguments) == 0
     script = read(path)
     assert script.mutation == MUTATION
@@ -120,8 +120,8 @@ def test_a_failing_seed_becomes_a_short_scenario(seed: int, tmp_path: Path, caps
 
 
 def test_few_runs_are_enough_for_some_of_it(seed: int) -> None:
-    shrunk = shrink(seed, MUTATION, most_runs=35)
-    assert shrunk.runs == 35
+    shrunk = shrink(seed, MUTATION, most_runs=12)
+    assert shrunk.runs == 12
     assert shrunk.after.finds == shrunk.before.finds
     assert len(shrunk.after.strikes) < len(shrunk.before.strikes)
 
