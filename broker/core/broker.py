@@ -44,6 +44,7 @@ from understudy.broker.log import record
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.log import journal_form
+from understudy.broker.log.pending import DEQUEUE, ENQUEUE, ENQUEUE_NOTED, Change
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.message import DelayedMessage, Message
 from understudy.broker.octets.chunks import LARGE_BYTES
@@ -120,6 +121,8 @@ class Broker:
     ) -> None:
         self.state = state
         self.log = state.log
+        self.log.applies(Change.ENQUEUE_NOTED, self._apply_noted)
+        self.log.applies(Change.ENQUEUE_LOCAL, self._apply_local)
         self.gate = gate
         self.limits = limits
         self.random_bytes = random_bytes
@@ -523,9 +526,9 @@ class Broker:
             )
             assert message.offset == offset
             if noted:
-                log.pending.append((offset, self._apply_noted, (message, targets, self.expiry.messages.subscriptions)))
+                log.pending.append((offset, ENQUEUE_NOTED, (message, targets, self.expiry.messages.subscriptions)))
             else:
-                log.pending.append((offset, self.state.apply_enqueue, (message, targets)))
+                log.pending.append((offset, ENQUEUE, (message, targets)))
         for queue in local:
             self.publish_local(queue, message, expiration_ms)
         return log.end
@@ -537,7 +540,7 @@ class Broker:
         if queue.limits is not None:
             queue.limits.published(message.size)
         if log.pending:
-            log.pending.append((log.end, self._apply_local, entry))
+            log.pending.append((log.end, Change.ENQUEUE_LOCAL, entry))
             queue.brought_at = log.end
         else:  # nothing stands before it, and it waits for no disk itself
             self._apply_local(entry)
@@ -603,7 +606,7 @@ class Broker:
             groups = groups_of(self._dequeues)
             self._dequeues = []
             offset = self.log.append(record.encode_dequeue(self._dequeue_reason, groups))
-            self.log.pending.append((offset, self.state.apply_dequeue, groups))
+            self.log.pending.append((offset, DEQUEUE, groups))
 
     def purge(self, queue: Queue) -> int:
         """Dequeue all that may be handed out, now or later; what is handed out or embargoed stays. Returns how many."""

@@ -13,7 +13,7 @@ which is replication-id order (G9).
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
-from typing import Any
+from typing import Any, Final
 
 from understudy.broker.amqp.errors import MalformedFrameError
 from understudy.broker.amqp.field_table import FieldTable, decode_table
@@ -34,6 +34,7 @@ from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.log import Log
 from understudy.broker.log.move_record import Move, decode_move
+from understudy.broker.log.pending import COMMIT, DEQUEUE, ENQUEUE, PREPARE, Change, Pending
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.log.record import Group, Prepare, Target, deadline_at
 from understudy.broker.log.return_record import ReturnGroup, decode_return
@@ -45,6 +46,8 @@ from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 
 ALL_EPOCHS = 1 << 32
 ALL_OFFSETS = 1 << 64
+OF_REGISTRY: Final = (Change.TOPOLOGY, Change.MISSING, Change.EPOCH)
+"""Changes that the registry shows before they are applied."""
 ALL_BYTES = 1 << 63
 TX_MEMORY_BYTES = 16 << 20
 EMPTY_TABLE = b"\x00\x00\x00\x00"
@@ -144,6 +147,26 @@ class BrokerState:
             record.RETURN: self._take_return,
             record.ID_TIME: self._take_id_time,
         }
+        appliers: dict[Change, Callable[[Any], Any]] = {
+            Change.ENQUEUE: self.apply_enqueue,
+            Change.DEQUEUE: self.apply_dequeue,
+            Change.MOVE: self.apply_move,
+            Change.RETURN: self.apply_return,
+            Change.ID_TIME: self._apply_id_time,
+            Change.TOPOLOGY: self._apply_topology,
+            Change.MISSING: self._apply_missing,
+            Change.MESSAGE_IDS: self._apply_message_ids,
+            Change.PREPARE: self.apply_prepare,
+            Change.COMMIT: self._apply_commit,
+            Change.ROLLBACK: self._apply_rollback,
+            Change.EPOCH: self._apply_epoch,
+            Change.DTX_ROLLBACK: self._apply_dtx_rollback,
+            Change.DTX_FORGET: self._apply_dtx_forget,
+            Change.OUTCOME: self._apply_outcome,
+            Change.OUTCOMES_TRIMMED: self._apply_trimmed,
+        }
+        for change, apply in appliers.items():
+            self.log.applies(change, apply)
 
     # -- taking batches (backup, recovery) --------------------------------------------------------------------------
 
@@ -238,14 +261,14 @@ class BrokerState:
             _check_readable(raw)
         known = set(self.queues)
         place = min(upto, self.log.end)
-        waiting: list[tuple[int, Callable[[Any], Any], Any]] = [
-            (place, self._apply_missing, (raw, epoch)) for raw in missing
-        ]
+        waiting: list[Pending] = [(place, Change.MISSING, (raw, epoch)) for raw in missing]
         if message_ids:
-            waiting.append((place, self._apply_message_ids, message_ids))
+            waiting.append((place, Change.MESSAGE_IDS, message_ids))
         if place <= self.log.applied:
-            for _, apply, argument in waiting:
-                apply(argument)
+            for raw in missing:
+                self._apply_missing((raw, epoch))
+            if message_ids:
+                self._apply_message_ids(message_ids)
         else:
             pending = self.log.pending
             before = [each for each in pending if each[0] <= place]
@@ -257,7 +280,7 @@ class BrokerState:
 
     def refill_waits(self) -> bool:
         """Whether something that was missing is not in its place yet: the image of what is applied is without it."""
-        return any(apply == self._apply_missing for _, apply, _ in self.log.pending)
+        return any(change is Change.MISSING for _, change, _ in self.log.pending)
 
     def _count_uncommitted(self, new: Iterable[int]) -> None:
         """Transactions may have come before these queues."""
@@ -270,21 +293,21 @@ class BrokerState:
     def _take_enqueue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         targets, message = record.decode_enqueue(buf, at + 5, end)
         message.offset = offset
-        self.log.pending.append((offset, self.apply_enqueue, (message, targets)))
+        self.log.pending.append((offset, ENQUEUE, (message, targets)))
 
     def _take_dequeue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
-        self.log.pending.append((offset, self.apply_dequeue, record.decode_dequeue(buf, at + 5)[1]))
+        self.log.pending.append((offset, DEQUEUE, record.decode_dequeue(buf, at + 5)[1]))
 
     def _take_move(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         move = decode_move(buf, at + 5, end)
         move.message.offset = offset
-        self.log.pending.append((offset, self.apply_move, move))
+        self.log.pending.append((offset, Change.MOVE, move))
 
     def _take_return(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
-        self.log.pending.append((offset, self.apply_return, decode_return(buf, at + 5)))
+        self.log.pending.append((offset, Change.RETURN, decode_return(buf, at + 5)))
 
     def _take_id_time(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
-        self.log.pending.append((offset, self._apply_id_time, (offset, record.decode_id_time(buf, at + 5))))
+        self.log.pending.append((offset, Change.ID_TIME, (offset, record.decode_id_time(buf, at + 5))))
 
     def _take_tx_enqueue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         """An enqueue of a transaction; its queues hold the message embargoed from now on."""
@@ -358,31 +381,31 @@ class BrokerState:
         if tx is not None and not tx.outcome_offset:
             tx.rolls_back_at(offset, "rolled back by an operator")
         completion = Completion(committed=False, offset=offset, time_ms=time_ms)
-        self.log.pending.append((offset, self._apply_dtx_rollback, (tx_id, name, completion)))
+        self.log.pending.append((offset, Change.DTX_ROLLBACK, (tx_id, name, completion)))
 
     def _take_dtx_forget(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
-        self.log.pending.append((offset, self._apply_dtx_forget, record.decode_dtx_forget(buf, at + 5)))
+        self.log.pending.append((offset, Change.DTX_FORGET, record.decode_dtx_forget(buf, at + 5)))
 
     def _take_commit(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         tx_id, csn, _ = record.decode_commit(buf, at + 5)
         tx = self.transactions.get(tx_id)
         if tx is not None and not tx.outcome_offset:
             tx.commits_at(offset)
-        self.log.pending.append((offset, self._apply_commit, (tx_id, csn, offset)))
+        self.log.pending.append((offset, COMMIT, (tx_id, csn, offset)))
 
     def _take_rollback(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         tx_id, _, name, reason = record.decode_rollback(buf, at + 5)
         tx = self.transactions.get(tx_id)
         if tx is not None and not tx.outcome_offset:
             tx.rolls_back_at(offset, reason)
-        self.log.pending.append((offset, self._apply_rollback, (tx_id, offset, name)))
+        self.log.pending.append((offset, Change.ROLLBACK, (tx_id, offset, name)))
 
     def _take_epoch(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         epoch, _, lost, _ = record.decode_epoch(buf, at + 5)
         ended = [tx for tx in self.transactions.values() if tx.closing is None and not tx.outcome_offset]
         for tx in ended:
             tx.rolls_back_at(offset, "its primary was replaced before it was closed")
-        self.log.pending.append((offset, self._apply_epoch, (ended, epoch if lost else 0, offset)))
+        self.log.pending.append((offset, Change.EPOCH, (ended, epoch if lost else 0, offset)))
         if lost:
             self.log.note_end_of_transients(offset)
             self._unregister_transients(epoch)
@@ -407,10 +430,10 @@ class BrokerState:
 
     def _take_outcome(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         name = record.decode_outcome(buf, at + 5)[0]
-        self.log.pending.append((offset, self._apply_outcome, (name, offset)))
+        self.log.pending.append((offset, Change.OUTCOME, (name, offset)))
 
     def _take_trimmed(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
-        self.log.pending.append((offset, self._apply_trimmed, record.decode_outcomes_trimmed(buf, at + 5)))
+        self.log.pending.append((offset, Change.OUTCOMES_TRIMMED, record.decode_outcomes_trimmed(buf, at + 5)))
 
     def _take_barrier(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         pass
@@ -418,7 +441,7 @@ class BrokerState:
     def _take_topology(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         raw = buf[at:end]
         self._register(_plain(raw))
-        self.log.pending.append((offset, self._apply_topology, raw))
+        self.log.pending.append((offset, Change.TOPOLOGY, raw))
 
     # -- transactions: content ------------------------------------------------------------------------------------
 
@@ -438,7 +461,7 @@ class BrokerState:
         """Note the PREPARE that stands at ``offset``."""
         tx.closed(prepare, offset)
         self.csn = max(self.csn, prepare.csn)
-        self.log.pending.append((offset, self.apply_prepare, tx))
+        self.log.pending.append((offset, PREPARE, tx))
 
     def prepare_branch(self, tx: TxBuffer, branch: DtxBranch) -> None:
         """Note the DTX_PREPARE at ``branch.offset``. Nothing is applied there: when the log is, the branch counts as prepared."""
@@ -536,7 +559,7 @@ class BrokerState:
             assert tx.prepare is not None
             offset = log.append(record.encode_commit(tx.tx_id, tx.prepare.csn, tx.prepare.time_ms))
             tx.commits_at(offset)
-            log.pending.append((offset, self._apply_commit, (tx.tx_id, tx.prepare.csn, offset)))
+            log.pending.append((offset, COMMIT, (tx.tx_id, tx.prepare.csn, offset)))
         elif tx.outcome_offset > log.stable and not (self.deciding and tx.state is TxState.COMMITTING):
             return False
         if tx.state is TxState.COMMITTING:
@@ -683,8 +706,8 @@ class BrokerState:
         kept = [
             each
             for each in pending
-            if each[1] not in (self._apply_missing, self._apply_message_ids)
-            and not (each[1] == self._apply_topology and each[2][0] & record.TRANSIENT)
+            if each[1] not in (Change.MISSING, Change.MESSAGE_IDS)
+            and not (each[1] is Change.TOPOLOGY and each[2][0] & record.TRANSIENT)
         ]
         pending.clear()
         pending.extend(kept)
@@ -818,10 +841,9 @@ class BrokerState:
         """
         self.registry = Registry(self.registry.policies)
         applied = self.image.records()
-        changes = (self._apply_topology, self._apply_missing, self._apply_epoch)
-        pending = [(apply, argument) for _, apply, argument in self.log.pending if apply in changes]
-        topology = applied + [_plain(argument) for apply, argument in pending if apply == self._apply_topology]
-        topology += [argument[0] for apply, argument in pending if apply == self._apply_missing]
+        pending = [(change, argument) for _, change, argument in self.log.pending if change in OF_REGISTRY]
+        topology = applied + [_plain(argument) for change, argument in pending if change is Change.TOPOLOGY]
+        topology += [argument[0] for change, argument in pending if change is Change.MISSING]
         declared = {
             record.decode_queue_declare(raw, 5, len(raw))[0] for raw in topology if raw[0] == record.QUEUE_DECLARE
         }
@@ -833,10 +855,10 @@ class BrokerState:
             self.queues.pop(queue_id).clear()
         for raw in applied:
             self._register(raw)
-        for apply, argument in pending:
-            if apply == self._apply_topology:
+        for change, argument in pending:
+            if change is Change.TOPOLOGY:
                 self._register(_plain(argument))
-            elif apply == self._apply_missing:
+            elif change is Change.MISSING:
                 self._register(argument[0])
             elif argument[1]:
                 self._unregister_transients(argument[1])
@@ -849,22 +871,21 @@ class BrokerState:
         A backup learns the name of a transaction that was rolled back while it was open from that record, and not before.
         """
         bars: dict[str, int] = {}
-        for offset, apply, argument in self.log.pending:
-            if apply == self._apply_outcome:
+        for offset, change, argument in self.log.pending:
+            if change is Change.OUTCOME:
                 bars[argument[0]] = offset
-            elif apply == self._apply_rollback and argument[2]:
+            elif change is Change.ROLLBACK and argument[2]:
                 bars[argument[2]] = offset
         return bars
 
     def owed_commits(self) -> list[tuple[int, int]]:
         """(transaction id, CSN) of COMMITs that are owed and do not stand in this log."""
-        written = {argument[0] for _, apply, argument in self.log.pending if apply == self._apply_commit}
+        written = {argument[0] for _, change, argument in self.log.pending if change is Change.COMMIT}
         return [(tx_id, csn) for tx_id, csn in self.owed.items() if tx_id not in written]
 
     def cut(self, offset: int) -> None:
         """Drop everything after ``offset``: this log's tail is not the primary's. Nothing applied is touched."""
-        changes = (self._apply_topology, self._apply_missing, self._apply_epoch)
-        changed = any(at > offset and apply in changes for at, apply, _ in self.log.pending)
+        changed = any(at > offset and change in OF_REGISTRY for at, change, _ in self.log.pending)
         self.log.cut(offset)
         for tx in list(self.transactions.values()):
             self._release(tx.cut(offset))

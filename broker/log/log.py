@@ -1,12 +1,12 @@
 """The in-memory end of the log: what was appended, what is durable here, what is stable, what waits to be applied.
 
 The same object serves a primary, which appends records (``append``) and closes them into batches once a turn, and a
-backup, which receives closed batches (``receive``). On both, a record that changes queues is put on ``pending`` with the
-function that applies it, and nothing is applied before the stable position has passed it: so nothing applied is ever
-undone, and cutting a tail never touches a queue.
+backup, which receives closed batches (``receive``). On both, a record that changes queues is put on ``pending`` with its
+kind of change, and nothing is applied before the stable position has passed it: so nothing applied is ever
+undone, and cutting a tail never touches a queue (docs/replication.md, One log).
 
-``pending`` holds (offset, apply, argument). ``apply`` returns False to say "not yet" (a backup that meets a PREPARE
-before it knows the decision); the log then stops there and tries again later.
+``pending`` holds (offset, change, argument), see `pending.py`. The function that applies a change (`Log.applies`) returns False
+to say "not yet" (a backup that meets a PREPARE before it knows the decision); the log then stops there and tries again later.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from understudy.broker.log import frame, record
 from understudy.broker.log.kept_log import Batch, KeptLog
+from understudy.broker.log.pending import Change, Pending
 from understudy.broker.log.position import EpochHistory, Position
 from understudy.broker.octets.chunks import as_chunks
 
@@ -49,7 +50,8 @@ class Log:
         self.start = 0
         self.epochs = EpochHistory()
         self.kept = KeptLog(kept_bytes)
-        self.pending: deque[tuple[int, Apply, Any]] = deque()
+        self.pending: deque[Pending] = deque()
+        self._appliers: list[Apply] = [_unknown] * len(Change)
         self._chunks: list[bytes] = []
         self.closed_end = 0
         self._transient = False
@@ -57,6 +59,10 @@ class Log:
         self._last_hole = 0
         self._holes_ended: list[int] = []
         self.newest_kind = record.NEWEST_KINDS[record.FORMAT_VERSION]
+
+    def applies(self, change: Change, apply: Apply) -> None:
+        """Let ``apply`` apply the entries of the kind ``change``; it gets their argument."""
+        self._appliers[change] = apply
 
     # -- primary --------------------------------------------------------------------------------------------------
 
@@ -206,7 +212,7 @@ class Log:
     def apply_up_to(self, stable: int) -> bool:
         """Raise the stable position and apply what it now covers. Returns whether anything was applied.
 
-        An apply function may append to the log and to ``pending``; what it appends is beyond ``stable`` and waits.
+        What applies an entry may append to the log and to ``pending``; what it appends is beyond ``stable`` and waits.
         """
         if stable > self.stable:
             self.stable = stable
@@ -214,20 +220,25 @@ class Log:
         if limit > self.end:
             limit = self.end
         pending = self.pending
+        appliers = self._appliers
         applied = self.applied
         if limit <= applied:
             if not pending or pending[0][0] > applied:
                 return False
             limit = applied
         while pending and pending[0][0] <= limit:
-            offset, apply, argument = pending[0]
-            if apply(argument) is False:
+            offset, change, argument = pending[0]
+            if appliers[change](argument) is False:
                 before = self.applied
                 self.applied = max(before, offset - 1)
                 return self.applied > before
             pending.popleft()
         self.applied = limit
         return True
+
+
+def _unknown(argument: Any) -> None:
+    raise AssertionError(f"nothing applies {argument!r}: `Log.applies` was not told of its kind")
 
 
 def journal_form(batch: Batch) -> bytes:

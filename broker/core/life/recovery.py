@@ -22,6 +22,7 @@ from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame, journal_gate, record
 from understudy.broker.log.frame import BatchHeader
 from understudy.broker.log.move_record import decode_move
+from understudy.broker.log.pending import Change
 from understudy.broker.log.record import Target
 from understudy.broker.transactions.outcomes import Outcomes
 
@@ -49,6 +50,7 @@ class Recovery:
         replay_extras: Callable[[bytes, int], None] | None,
     ) -> None:
         self._state = state
+        state.log.applies(Change.GAP, self._pass_gap)
         self._replay_note = replay_note
         self._replay_extras = replay_extras
         self._gaps: list[tuple[int, int]] = []
@@ -103,7 +105,7 @@ class Recovery:
         begin = log.end
         self._gaps.append((begin, end))
         log.skip_to(end)
-        log.pending.append((begin + 1, self._pass_gap, None))
+        log.pending.append((begin + 1, Change.GAP, None))
         self._state.deduplicates = True  # the gap may have declared what drops duplicates
 
     def _pass_gap(self, _: None) -> None:

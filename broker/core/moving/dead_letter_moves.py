@@ -24,6 +24,7 @@ from understudy.broker.core.topology.copies import route_all
 from understudy.broker.errors import ResourceErrorSoft
 from understudy.broker.log import record
 from understudy.broker.log.move_record import Move, encode_move
+from understudy.broker.log.pending import Change
 from understudy.broker.log.record import MAX_TARGETS, REASON_NAMES
 from understudy.broker.message import MESSAGE_BYTES, Message, MovedMessage
 from understudy.broker.transactions.tx_buffer import TxBuffer
@@ -269,7 +270,7 @@ class Moving:
                 placed.append((target.id, entry_id, broker.deadline(target, None)))
         if not placed and queue is not None and entry is not None:
             log.append(raw := record.encode_dequeue(reason, [(queue.id, (entry.id,))]))
-            log.pending.append((offset, broker.state.apply_dequeue, record.decode_dequeue(raw, 5)[1]))
+            log.pending.append((offset, Change.DEQUEUE, record.decode_dequeue(raw, 5)[1]))
         elif placed:
             in_journal = queue is not None and queue.durable and message.persistent
             has_body = queue is None or (message.persistent and self._needs_body(targets, message.size, in_journal))
@@ -315,4 +316,4 @@ class Moving:
             copy = message
             offset = broker.log.append(head, copy.properties)
         move = Move(*source, reason, placed, copy, has_body, copy.size)
-        broker.log.pending.append((offset, broker.state.apply_move, move))
+        broker.log.pending.append((offset, Change.MOVE, move))

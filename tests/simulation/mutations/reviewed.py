@@ -13,6 +13,7 @@ from understudy.broker.core.state import BrokerState
 from understudy.broker.core.topology.registry import TopologyImage, is_another_exchange
 from understudy.broker.log import record
 from understudy.broker.log.log import Log
+from understudy.broker.log.pending import Change
 from understudy.broker.transactions.tx_buffer import Event, TxBuffer
 from understudy.ha.following.backup import Backup
 from understudy.ha.leading.admission import Admission
@@ -162,7 +163,7 @@ def a_refill_is_ahead_of_the_log(bug: Bug) -> None:
     def declare_missing(
         self: BrokerState, topology: Iterable[bytes], epoch: int, upto: int, message_ids: bytes = b""
     ) -> None:
-        if upto > self.log.applied and any(apply == self._apply_topology for _, apply, _ in self.log.pending):
+        if upto > self.log.applied and any(change is Change.TOPOLOGY for _, change, _ in self.log.pending):
             bug.strike()
         real(self, topology, epoch, 0, message_ids)
 
