@@ -93,6 +93,10 @@ class FeedContext(msgspec.Struct):
         tx = self.transactions[tx_id] = FeedTx(tx_id, self.tx_text(tx_id), offset)
         return tx
 
+    def close_branch(self, tx: FeedTx, offset: int) -> None:
+        """A DTX_PREPARE stands at ``offset``."""
+        tx.branch = offset
+
     # -- topology -----------------------------------------------------------------------------------------------------
 
     def declare(self, raw: bytes, at: int, end: int, offset: int) -> None:
@@ -112,6 +116,28 @@ class FeedContext(msgspec.Struct):
         self.queues.update(newer)
 
     # -- position -----------------------------------------------------------------------------------------------------
+
+    def meet(self, founding: int) -> None:
+        """The journal belongs to the group of this founding; 0: it does not say."""
+        if founding:
+            self.founding = f"{founding:x}"
+
+    def begin_segment(self, number: int) -> None:
+        """Reading begins with this segment, if it has not begun before."""
+        self.since = self.since or number
+
+    def begin_epoch(self, epoch: int) -> None:
+        """What follows is of ``epoch``."""
+        self.epoch = epoch
+
+    def reach(self, end: int) -> None:
+        """The log was read up to ``end``."""
+        self.end = end
+
+    def begin_behind(self, offset: int, epoch: int) -> None:
+        """What stands before ``offset`` has been dropped, and was applied."""
+        self.end = self.stable = self.applied = offset
+        self.epoch = epoch
 
     def advance(self, stable: int) -> Iterator[FeedTx]:
         """The log is stable up to ``stable``: yields the transactions that are applied now, in their order."""

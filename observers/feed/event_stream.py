@@ -56,6 +56,19 @@ class EventStream:
             )
         )
 
+    def said_up_to(self, seq: int) -> None:
+        """Events up to the number ``seq`` were put into `out`."""
+        self.seq = seq
+
+    def comes_with(self, sync: int, at_ms: int) -> None:
+        """What follows was written with fsync number ``sync``, at ``at_ms`` by the wall clock."""
+        self.sync = sync
+        self.at_ms = at_ms
+
+    def begin_anew(self, context: FeedContext) -> None:
+        """The log begins anew: ``context`` is all that is known of it."""
+        self.context = context
+
     def digested(self) -> int:
         """The digest of this incarnation's events up to here; -1 if it is not known."""
         if self.event_digest >= 0:

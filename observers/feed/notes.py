@@ -82,15 +82,11 @@ class NoteEvents:
         if len(payload) != _SEEN.size:
             raise journal_gate.NoteFormatError("note of the ha plugin", 1, 2, 2)
         epoch, founding = _SEEN.unpack(payload)
-        self._meet(founding)
+        self._to.context.meet(founding)
         self._to.say(schema.EpochSeen, self._to.context.end, epoch=epoch)
 
-    def _meet(self, founding: int) -> None:
-        if founding:
-            self._to.context.founding = f"{founding:x}"
-
     def _founding(self, payload: bytes) -> None:
-        self._meet(_U64.unpack(payload)[0])
+        self._to.context.meet(_U64.unpack(payload)[0])
         self._to.say(schema.Founding, self._to.context.end)
 
     def _no(self, payload: bytes) -> None:
@@ -104,14 +100,12 @@ class NoteEvents:
 
     def _checkpoint(self, payload: bytes) -> None:
         meta, founding = decode_checkpoint(payload)
-        self._meet(founding)
         context = self._to.context
+        context.meet(founding)
         if context.end and not (meta.offset or meta.starts):
             self._let_go()
         elif not context.end:  # what was before it has been dropped
-            context.end = meta.offset
-            context.epoch = meta.starts[-1][0] if meta.starts else 0
-            context.stable = context.applied = meta.offset
+            context.begin_behind(meta.offset, meta.starts[-1][0] if meta.starts else 0)
         self._to.advance(meta.offset)
         self._to.context.install(meta)
         self._to.say(schema.Checkpoint, meta.offset, len(self._to.context.queues), meta.csn)
@@ -120,7 +114,7 @@ class NoteEvents:
         """`Journal.begin_anew`: a checkpoint of nothing, behind a log that had something."""
         context = self._to.context
         self._to.say(schema.Cut, 0, context.end, "let_go")
-        self._to.context = FeedContext(since=context.since, founding=context.founding, epoch=context.epoch)
+        self._to.begin_anew(FeedContext(since=context.since, founding=context.founding, epoch=context.epoch))
 
     # -- pieces of a catch-up -----------------------------------------------------------------------------------------
 
@@ -136,7 +130,7 @@ class NoteEvents:
         context = self._to.context
         context.restart(meta, kept)
         if meta.starts:
-            context.epoch = meta.starts[-1][0]
+            context.begin_epoch(meta.starts[-1][0])
         self._to.say(schema.Piece, meta.offset, "base", "", "", 0, 0, len(context.queues), "", meta.csn)
 
     def _drop(self, message: bytes) -> None:

@@ -141,8 +141,7 @@ class FeedReader:
         segment, group = tail.segment, tail.group
         assert segment is not None
         assert group is not None
-        translation.sync = group.sequence
-        translation.at_ms = group.wall_ms
+        translation.comes_with(group.sequence, group.wall_ms)
         self._half_told = True
         try:
             if frame[3] == frames.BATCH_MAGIC[3]:

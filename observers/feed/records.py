@@ -132,7 +132,7 @@ class RecordEvents:
                     ttl_ms,
                 )
             )
-        to.seq = seq
+        to.said_up_to(seq)
 
     def _dequeue(self, buf: bytes, at: int, end: int, offset: int) -> None:
         reason, groups = record.decode_dequeue(buf, at)
@@ -219,7 +219,7 @@ class RecordEvents:
         tx_id, branch = record.decode_dtx_prepare(buf, at, offset)
         tx = self._to.of_tx(tx_id, offset)
         self._close(tx, branch.events, branch.digest, branch.durable_events, branch.durable_digest, offset)
-        tx.branch = offset
+        self._to.context.close_branch(tx, offset)
         self._to.say(schema.DtxPrepare, offset, tx.text, plain_text(branch.vhost), str(branch.xid), branch.time_ms)
 
     def _dtx_rollback(self, buf: bytes, at: int, end: int, offset: int) -> None:

@@ -50,7 +50,7 @@ class FeedTranslation(EventStream):
         """A segment is read from its beginning, or on: then nothing is said."""
         self.group, self.broker = header.identity.group_id, header.identity.broker_id
         context = self.context
-        context.since = context.since or header.number
+        context.begin_segment(header.number)
         incarnation = incarnation_of(header, context.since)
         if incarnation == self.incarnation:
             return
@@ -93,10 +93,10 @@ class FeedTranslation(EventStream):
         context = self.context
         if stable > context.stable:
             self.advance(stable)
-        context.epoch = epoch
+        context.begin_epoch(epoch)
         held = context.end
         last = first + count - 1
-        context.end = last
+        context.reach(last)
         offset = first
         for taker, start, end in records:
             if taker is None:

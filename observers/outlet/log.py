@@ -88,6 +88,11 @@ class OutletLog:
 
     # -- what is known ------------------------------------------------------------------------------------------------
 
+    def take_passed_over(self) -> list[str]:
+        """What was missing and accepted since the last call."""
+        found, self.passed_over = self.passed_over, []
+        return found
+
     def take_units(self) -> list[Unit]:
         """Units that were applied since the last call and are behind the position; in log order."""
         units, self._units = self._units, []
@@ -125,10 +130,11 @@ class OutletLog:
         if first > held + 1:
             self.covered_from = first
             self.names.blind(first - 1)
-        self._epoch = context.epoch = epoch
+        context.begin_epoch(epoch)
+        self._epoch = epoch
         if epoch > self.history.newest:
             self.history.begin(epoch, first)
-        context.end = max(held, first + count - 1)
+        context.reach(max(held, first + count - 1))
         for offset, taker, at, end in records:
             if offset > held:
                 taker(data, at, end, offset)
@@ -202,7 +208,8 @@ class OutletLog:
         """
         self._transactions.restart(meta, kept)
         self.history = EpochHistory(list(meta.starts))
-        self._epoch = self.context.epoch = self.history.newest
+        self._epoch = self.history.newest
+        self.context.begin_epoch(self._epoch)
         self.names.clear()
         self.names.install(meta)
         self._enqueued.clear()
@@ -220,9 +227,9 @@ class OutletLog:
             self.forget()  # the broker has let go of its log, and of all messages
             return
         if not context.end:  # what was before it has been dropped
-            context.end = context.stable = context.applied = meta.offset
             self.history = EpochHistory(list(meta.starts))
-            self._epoch = context.epoch = self.history.newest
+            self._epoch = self.history.newest
+            context.begin_behind(meta.offset, self._epoch)
             self.covered_from = meta.offset + 1
             self._check_covered()
         self.advance(meta.offset)

@@ -74,8 +74,7 @@ class OutletNotes:
         self._meet(_U64.unpack(payload)[0])
 
     def _meet(self, founding: int) -> None:
-        if founding:
-            self._log.context.founding = f"{founding:x}"
+        self._log.context.meet(founding)
 
     def _checkpoint(self, payload: bytes) -> None:
         meta, founding = decode_checkpoint(payload)

@@ -114,7 +114,7 @@ class OpenTransactions:
         buffer = self._buffer(tx_id, offset)
         if buffer.closing_offset != offset:
             buffer.prepared(branch)
-        self.context.transactions[tx_id].branch = offset
+        self.context.close_branch(self.context.transactions[tx_id], offset)
 
     def _commit(self, buf: bytes, at: int, end: int, offset: int) -> None:
         self._decided(record.decode_commit(buf, at)[0], COMMITTED, offset)

@@ -165,7 +165,7 @@ class FeedDirectory:
         bound = self._pace.round_events if self._pace is not None else ROUND_EVENTS
         for each in self._open.values():
             found = [_taken(stream, bound) for stream in each.streams()]
-            each.idle = not any(found)
+            each.note_round(idle=not any(found))
             most = max(most, *(sum(map(len, lists)) for lists in found))
             rounds += found
         for events in merged(rounds):
@@ -233,7 +233,7 @@ class FeedDirectory:
         self._owed = not self._cursors.save(self._cursor_of)
         if not self._owed:
             for each in self._open.values():
-                each.behind = each.reader.segment
+                each.note_saved()
         return not self._owed
 
     def _note_cursor(self, name: str, each: OpenJournal) -> None:
@@ -245,9 +245,7 @@ class FeedDirectory:
         """Write into each data directory from which segment on it has to be kept."""
         now = time.monotonic()
         for each in self._open.values() if self._hold else ():
-            segment = each.behind = each.behind or each.reader.segment
-            if segment and (segment != each.held or now - each.held_at >= HOLD_S):
-                each.held, each.held_at = segment, now
+            if segment := each.to_be_kept(now, HOLD_S):
                 complaint = self._complaints.setdefault(
                     each.path, Complaint(f"{each.path}", "its broker keeps nothing")
                 )

@@ -93,6 +93,22 @@ class OpenJournal:
     held_at: float = 0.0
     ended: dict[str, int] = attrs.field(factory=dict)
 
+    def note_round(self, *, idle: bool) -> None:
+        """The journal had nothing in this round (``idle``), or something."""
+        self.idle = idle
+
+    def note_saved(self) -> None:
+        """The cursor is kept as it is now."""
+        self.behind = self.reader.segment
+
+    def to_be_kept(self, now: float, every_s: float) -> int:
+        """The segment from which on the broker is to be asked to keep its journal, now; 0: it was asked, or nothing was read."""
+        segment = self.behind = self.behind or self.reader.segment
+        if not segment or (segment == self.held and now - self.held_at < every_s):
+            return 0
+        self.held, self.held_at = segment, now
+        return segment
+
     def ends(self) -> list[Event]:
         """Where each source ends now, if it has gone on since that was asked last."""
         found = [end for end in (self.reader.end(), self.facts.end()) if end is not None]

@@ -76,6 +76,10 @@ class OutletBatches:
         self._sent: list[tuple[str, KafkaRecord | None, Awaitable[Any]]] = []
         self.topic = topic
 
+    def comes_to(self, topic: str) -> None:
+        """What fails from now on fails at a record of ``topic``."""
+        self.topic = topic
+
     async def add(self, record: KafkaRecord, partition: int) -> None:
         """Put ``record`` into the batch of its partition; a batch that is full is sent."""
         place = (record.topic, partition)

@@ -120,6 +120,10 @@ class OutletDelivery:
         self.stopping = False
         self.waits = False
 
+    def stop(self) -> None:
+        """Kafka is not waited for any more."""
+        self.stopping = True
+
     async def open(self) -> SentPosition | None:
         """Begin; where the last outlet has ended, None if none has sent anything.
 

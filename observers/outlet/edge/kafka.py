@@ -291,7 +291,7 @@ class KafkaOutlet:
         try:
             await self._producer.begin_transaction()
             for record in records:
-                batches.topic = record.topic
+                batches.comes_to(record.topic)
                 await batches.add(record, await self._partition(record))
             await batches.add(last, 0)
             await batches.finish()

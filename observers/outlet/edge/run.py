@@ -89,7 +89,7 @@ class OutletRun:
 
     def stop(self) -> None:
         """`follow` ends after this round, and Kafka is not waited for any more."""
-        self.delivery.stopping = True
+        self.delivery.stop()
 
     @property
     def state(self) -> str:
@@ -291,7 +291,7 @@ class OutletRun:
         await self.delivery.commit(group, mark)
 
     def _tell_passed_over(self, reader: OutletReader) -> None:
-        for text in reader.log.passed_over:
+        passed_over = reader.log.take_passed_over()
+        for text in passed_over:
             self._say(f"passed over: {text}")
-        self.counts.passed_over += reader.log.passed_over
-        reader.log.passed_over.clear()
+        self.counts.passed_over.extend(passed_over)

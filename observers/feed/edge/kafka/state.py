@@ -57,6 +57,19 @@ class FeedState(msgspec.Struct, kw_only=True):
     done: FeedPlace = FeedPlace()
     begun: FeedPlace | None = None
 
+    def begin(self, cursors: dict[str, str]) -> None:
+        """Begin the transaction that brings what is read up to ``cursors``."""
+        self.begun = self.done.following(cursors)
+
+    def settle(self) -> None:
+        """The transaction that was begun, if one was, is in Kafka."""
+        if self.begun is not None:
+            self.done, self.begun = self.begun, None
+
+    def give_up(self) -> None:
+        """The transaction that was begun, if one was, is not in Kafka, and will not be."""
+        self.begun = None
+
 
 class StateFile:
     """The file, which this process has alone.

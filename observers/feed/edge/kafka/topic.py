@@ -103,14 +103,14 @@ class KafkaFeed:
             self._kafka.note(
                 "it has forgotten this feed (offsets.retention.minutes): the last events may be told again"
             )
-        state.begun = None
+        state.give_up()
 
     def _connect(self) -> None:
         """Start a producer, and see what became of the transaction that was begun last."""
         self._session = FeedSession(self._purpose, self._limit)
         mark, state = self._session.mark, self._file.state
         if state.begun is not None and mark == state.begun.mark:
-            state.done, state.begun = state.begun, None
+            state.settle()
         elif mark not in ("", state.done.mark):
             raise CursorError(
                 f"{self._path} is not the last state of feed {state.feed!r}: Kafka has a later one; was a copy of it used?"
@@ -166,7 +166,7 @@ class KafkaFeed:
             if not self._messages and cursors == state.done.cursors:
                 self._saved_s = time.monotonic()
                 return True
-            state.begun = state.done.following(cursors)
+            state.begin(cursors)
         if self._written() and self._sent():
             self._kept()
             return True
@@ -211,9 +211,7 @@ class KafkaFeed:
             self._kafka.say(text)
 
     def _kept(self) -> None:
-        state = self._file.state
-        if state.begun is not None:
-            state.done, state.begun = state.begun, None
+        self._file.state.settle()
         self._messages.clear()
         self._bytes = 0
         self._owed = self._kafka_waits = False
