@@ -15,7 +15,7 @@ from understudy.replicator.fabric import Fabric
 
 
 class HaExtension:
-    """Implements ``broker.plugin_api.plugin.CoreExtension``.
+    """Implements ``broker.plugin_api.core_extension.CoreExtension``.
 
     ``ha`` is there after :meth:`opened`, and with it the calls of each turn, which are its own.
     """

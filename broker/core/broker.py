@@ -17,6 +17,7 @@ from understudy.broker.amqp.field_table import encode_table
 from understudy.broker.coordinators import CoordinatorChoice, Trigger
 from understudy.broker.core.branches.dtx_manager import DtxManager
 from understudy.broker.core.clients.consumer_timeouts import ConsumerTimeouts
+from understudy.broker.core.clients.judged_publishes import JudgedPublishes
 from understudy.broker.core.clients.large_permit import LargePermit
 from understudy.broker.core.commits.alone import AloneStability
 from understudy.broker.core.commits.parted_bodies import PartedBodies
@@ -27,7 +28,6 @@ from understudy.broker.core.moving.deduplicating import Deduplicating
 from understudy.broker.core.moving.delays import Delays
 from understudy.broker.core.moving.expiry import Expiry
 from understudy.broker.core.moving.expiry_clock import ExpiryClock
-from understudy.broker.core.moving.judged_publishes import JudgedPublishes
 from understudy.broker.core.moving.returning import Returning
 from understudy.broker.core.queues.consumer_order import ConsumerOrder
 from understudy.broker.core.queues.entry import GONE, READY, Entry
@@ -39,7 +39,7 @@ from understudy.broker.core.state import BrokerState
 from understudy.broker.core.topology.exchange_deletion import delete_unbound
 from understudy.broker.core.watching.facts import UNTOLD
 from understudy.broker.core.watching.pause_watch import PauseWatch
-from understudy.broker.core.watching.told import Confirmed, Told
+from understudy.broker.core.watching.told import Confirmed, Told, ToldChannel
 from understudy.broker.log import record
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.live_offsets import LiveOffsets
@@ -54,15 +54,12 @@ from understudy.broker.transactions.tx_buffer import TxBuffer, groups_of
 
 if TYPE_CHECKING:
     from understudy.broker.core.clients.carrying import Carrying, Destination
-    from understudy.broker.core.clients.channel import Channel
     from understudy.broker.core.clients.connection import Connection
     from understudy.broker.core.queues.consumer import Consumer
 
 
 OPEN_BYTES = 128 << 10
 """An open batch of that many message bytes is closed though nobody waits for it."""
-MANY_READS_BYTES = 64 << 10
-"""Of a message that counts as large: it came in several reads, so what ends in one turn may be more than was read in it."""
 LARGE_BATCH_BYTES = 256 << 20
 """With so much of large messages a batch is closed within a turn: one may be 512 MiB, and a batch takes a gigabyte."""
 DISK = "disk"
@@ -185,7 +182,7 @@ class Broker:
         self.deduplicating, self.judged = Deduplicating(self), JudgedPublishes(self)
         self.on_delivered: list[Callable[[Queue, Entry, bool], None]] = []
         self.on_requeued = state.on_requeued
-        self.on_confirmed: list[Callable[[Channel, list[Confirmed]], None]] = []
+        self.on_confirmed: list[Callable[[ToldChannel, list[Confirmed]], None]] = []
         self.on_argument_refused: list[Callable[[Connection, int, str], None]] = []
         self.on_told: list[Callable[[Told], None]] = []
         # At the end: the coordinator of a plugin may ask its host for anything while it is made.
@@ -269,6 +266,26 @@ class Broker:
                 self.refused[cause] += 1
                 return
 
+    def count_limit(self, limit: str) -> None:
+        """Count something that was refused by ``limit`` (``limits.py``)."""
+        self.refused[limit] += 1
+
+    def count(self, counter: str, number: int = 1) -> None:
+        """Add to one of `counters`."""
+        self.counters[counter] += number
+
+    def client_came(self) -> None:
+        """A connection has got through its handshake."""
+        self.clients += 1
+
+    def client_left(self) -> None:
+        """Such a connection has ended."""
+        self.clients -= 1
+
+    def channel_ended(self, delivered: int) -> None:
+        """A channel has ended, on which ``delivered`` messages were delivered."""
+        self.delivered_before += delivered
+
     def commit_refused(self, tx: TxBuffer, *, brings: bool = False) -> str:
         """Why ``tx`` may not commit now, "" if it may; with ``brings`` it is about to publish more."""
         if self.state.registry.refusing and (overflow := self.moving.overflow_of(tx)):
@@ -278,6 +295,10 @@ class Broker:
         if brings or not self.work_refused or any(message is not None for _, message, _ in tx.events):
             return self.work_refused
         return next((reason for cause, reason in self._refusals.items() if cause not in MAKES_ROOM), "")
+
+    def keeps(self, size_bytes: int) -> None:
+        """So many more bytes are kept until they become stable; negative: so many fewer that bounded nothing."""
+        self.unstable_bytes += size_bytes
 
     def settled(self, size_bytes: int) -> None:
         """So many bytes need no longer be kept for becoming stable; connections that wait for that go on."""
@@ -593,7 +614,7 @@ class Broker:
         """
         order = self.transactions.coordinator
         order.run_group(Trigger.BLOCKED)
-        return queue.brought_at > self.log.applied or order.brings(queue)
+        return queue.brought_at > self.log.applied or order.brings(queue.id)
 
     def expired(self, queue: Queue, entry: Entry) -> None:
         """Let go of a message that was taken and whose time has passed."""

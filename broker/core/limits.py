@@ -11,6 +11,8 @@ from understudy.broker.core.queues.moved_bodies import NO_BODIES, MovedBodies
 MESSAGE_SIZE: Final = "message size"
 TX_SIZE: Final = "transaction size"
 CONNECTIONS: Final = "connections"
+MANY_READS_BYTES: Final = 64 << 10
+"""A message of that size is large: it comes in several reads, so a turn may end more of them than it has read."""
 REFUSING: Final = frozenset({MESSAGE_SIZE, TX_SIZE, CONNECTIONS})
 """Limits that refuse one message, transaction or connection, and say nothing of other work: how metrics name them."""
 

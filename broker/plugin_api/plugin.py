@@ -18,10 +18,7 @@ from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.kept_log import Batch
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
     from understudy.broker.core.queues.queue import Queue
-    from understudy.broker.core.state import BrokerState
-    from understudy.broker.log.journal_gate import JournalGate
     from understudy.broker.log.record import Group
     from understudy.broker.message import Message
     from understudy.broker.transactions.tx_buffer import TxBuffer
@@ -82,43 +79,6 @@ class Stability(Protocol):
 
     def batch_closed(self, batch: Batch) -> None:
         """A batch was closed and handed to the journal; links may send it."""
-
-
-class CoreExtension(Protocol):
-    """The deciding part of a plugin, inside one :class:`~understudy.broker.core.life.node.BrokerNode`.
-
-    A node is dropped and made anew when its broker steps down; so is its extension.
-    """
-
-    def attach(self, state: BrokerState) -> None:
-        """The empty state, before recovery."""
-
-    def replay_note(self, kind: int, payload: bytes) -> None:
-        """Recovery: a note that this extension wrote."""
-
-    def replay_extras(self, payload: bytes, at: int) -> None:
-        """Recovery: what :meth:`extras` gave to a checkpoint."""
-
-    def extras(self) -> bytes:
-        """The extension's part of a checkpoint."""
-
-    def opened(self, broker: Broker, gate: JournalGate) -> None:
-        """Recovery is over; the broker begins to run. The extension decides whether it leads."""
-
-    def durable(self) -> None:
-        """More of the journal is on disk."""
-
-    def disk_low(self, reason: str, room: int) -> None:
-        """The disk is nearly full; see ``BrokerNode.disk_low``."""
-
-    def tick(self, now_ms: int) -> None:
-        """Time passes."""
-
-    def end_turn(self, flush: bool) -> bool:
-        """After the broker has closed its batch; see ``BrokerNode.gather``."""
-
-    def after_turn(self) -> None:
-        """The turn's output and its journal group are on their way: what nobody waits for is done now."""
 
 
 def find_plugins(enabled: list[str]) -> list[Any]:

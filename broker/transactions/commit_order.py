@@ -15,7 +15,7 @@ coordinator that overrides nothing. One that does is hosted by ``core/commits/ho
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import attrs
 
@@ -23,9 +23,6 @@ from understudy.broker.coordinators.api import Trigger
 from understudy.broker.plugin_api.metrics import COUNT_BOUNDS, Histogram
 from understudy.broker.transactions.dtx_branch import BranchName
 from understudy.broker.transactions.tx_buffer import TxBuffer
-
-if TYPE_CHECKING:
-    from understudy.broker.core.queues.queue import Queue
 
 Decided = Callable[[TxBuffer], None]
 """Is told the outcome of a transaction, once."""
@@ -107,8 +104,8 @@ class CommitOrder:
         """Those of them that came since the last group."""
         return self.waiting()
 
-    def brings(self, queue: Queue) -> bool:
-        """True if a transaction that is taken and not ordered adds to ``queue``. False of an order that withholds nothing."""
+    def brings(self, queue_id: int) -> bool:
+        """True if a transaction that is taken and not ordered adds to that queue. False of an order that withholds nothing."""
         return False
 
     def rolled_back(self, tx: TxBuffer) -> None:

@@ -1,7 +1,7 @@
 """What clients do at an active primary: each thing once, within the bounds.
 
 Sources: DESIGN 4 and 5; broker/core/broker.py (publish, dequeue), broker/core/commits/transactions.py,
-broker/core/clients/transacting.py, broker/transactions/outcome_query.py.
+broker/core/clients/transacting.py, broker/core/requests/outcome_answers.py.
 """
 
 from __future__ import annotations

@@ -42,9 +42,7 @@ from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 from understudy.broker.transactions.xa_status import XaStatus
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
-    from understudy.broker.core.clients.association import Association
-    from understudy.broker.core.clients.channel import Channel
+    from understudy.broker.core.branches.port import AskingChannel, BranchesPort, Worker
 
 MAX_TIMEOUT_S: Final = 3_600
 MAX_BRANCHES: Final = 65_536
@@ -83,7 +81,7 @@ class BranchWork:
     timeout_ms: int
     deadline_ms: int
     state: BranchState = BranchState.ACTIVE
-    workers: set[Association] = attrs.field(factory=set)
+    workers: set[Worker] = attrs.field(factory=set)
     failed: XaStatus = XaStatus.OK
     reason: str = ""
     waiting: list[tuple[str, Answer]] = attrs.field(factory=list)
@@ -95,7 +93,7 @@ class BranchWork:
 class DtxManager:
     """One per broker. ``answer`` of a verb is called once, with its status; what it raises instead closes the asking channel."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BranchesPort) -> None:
         self._broker = broker
         self._branches: dict[BranchName, BranchWork] = {}
         self._look_ms = 0
@@ -154,7 +152,7 @@ class DtxManager:
         self._look_ms = min(self._look_ms, work.deadline_ms)
         return work
 
-    def joined(self, channel: Channel, key: int, name: BranchName) -> BranchWork | None:
+    def joined(self, channel: AskingChannel, key: int, name: BranchName) -> BranchWork | None:
         """A branch that is there, to work on it; None if it is not, which the channel will be told.
 
         Raises:
@@ -218,7 +216,7 @@ class DtxManager:
 
     # -- what a transaction manager asks --------------------------------------------------------------------------
 
-    def prepare(self, channel: Channel, key: int, name: BranchName, answer: Answer) -> None:
+    def prepare(self, channel: AskingChannel, key: int, name: BranchName, answer: Answer) -> None:
         work = self._ended(channel, key, name)
         if work is None:
             return
@@ -268,7 +266,7 @@ class DtxManager:
             else:
                 work.waiting.append((verb, answer))
 
-    def commit(self, channel: Channel, key: int, name: BranchName, one_phase: bool, answer: Answer) -> None:
+    def commit(self, channel: AskingChannel, key: int, name: BranchName, one_phase: bool, answer: Answer) -> None:
         work = self._ended(channel, key, name, answer)
         if work is None:
             return
@@ -304,7 +302,7 @@ class DtxManager:
         self._broker.deduplicating.claim(tx)
         self._broker.transactions.coordinator.log_and_order(tx, partial(self._decided, work))
 
-    def rollback(self, channel: Channel, key: int, name: BranchName, answer: Answer) -> None:
+    def rollback(self, channel: AskingChannel, key: int, name: BranchName, answer: Answer) -> None:
         work = self._ended(channel, key, name, answer)
         if work is None:
             return
@@ -326,7 +324,7 @@ class DtxManager:
             if work.tx.in_doubt:  # else a member has refused it, and its ROLLBACK stands
                 self._broker.transactions.roll_back_closed(work.tx, "rolled back by its transaction manager")
 
-    def complete(self, channel: Channel, key: int, name: BranchName, commit: bool, answer: Answer) -> None:
+    def complete(self, channel: AskingChannel, key: int, name: BranchName, commit: bool, answer: Answer) -> None:
         """An operator decides a prepared branch; the log remembers it."""
         work = self._branches.get(name)
         if work is None and name not in self._broker.state.completions:
@@ -349,7 +347,7 @@ class DtxManager:
             work.state = BranchState.ROLLING_BACK
             self._broker.transactions.roll_back_for_operator(work.tx)
 
-    def forget(self, channel: Channel, key: int, name: BranchName, answer: Answer) -> None:
+    def forget(self, channel: AskingChannel, key: int, name: BranchName, answer: Answer) -> None:
         broker = self._broker
         if name in broker.state.completions:
             if not broker.log.may_hold(record.DTX_FORGET):
@@ -364,7 +362,7 @@ class DtxManager:
         else:
             self._not_there(channel, key, name)
 
-    def timeout_s(self, channel: Channel, key: int, name: BranchName, answer: Callable[[int], None]) -> None:
+    def timeout_s(self, channel: AskingChannel, key: int, name: BranchName, answer: Callable[[int], None]) -> None:
         """0 for a branch that has none any more."""
         work = self._branches.get(name)
         if work is None:
@@ -372,7 +370,7 @@ class DtxManager:
             return
         answer(work.timeout_ms // 1000 if work.state is BranchState.ACTIVE else 0)
 
-    def set_timeout(self, channel: Channel, key: int, name: BranchName, timeout_s: int, answer: Answer) -> None:
+    def set_timeout(self, channel: AskingChannel, key: int, name: BranchName, timeout_s: int, answer: Answer) -> None:
         if timeout_s > MAX_TIMEOUT_S:
             raise InvalidArgumentError(f"a time-out of {timeout_s} s is above {MAX_TIMEOUT_S} s")
         work = self._branches.get(name)
@@ -422,7 +420,9 @@ class DtxManager:
 
     # -- finding a branch -----------------------------------------------------------------------------------------
 
-    def _ended(self, channel: Channel, key: int, name: BranchName, answer: Answer | None = None) -> BranchWork | None:
+    def _ended(
+        self, channel: AskingChannel, key: int, name: BranchName, answer: Answer | None = None
+    ) -> BranchWork | None:
         """The branch, on which nobody works any more; None if the question has been dealt with.
 
         ``answer``: is told HEURHAZ of what an operator has completed.
@@ -447,7 +447,7 @@ class DtxManager:
         """
         self._broker.complete(self._broker.barrier(), answer, status)
 
-    def _say_and_forget(self, channel: Channel, work: BranchWork, answer: Answer, status: XaStatus) -> None:
+    def _say_and_forget(self, channel: AskingChannel, work: BranchWork, answer: Answer, status: XaStatus) -> None:
         """The same of a branch that has failed. It is forgotten when somebody was there to be told; else when its time is over."""
 
         def tell(status: XaStatus) -> None:
@@ -457,7 +457,7 @@ class DtxManager:
 
         self._say(tell, status)
 
-    def _not_there(self, channel: Channel, key: int, name: BranchName) -> None:
+    def _not_there(self, channel: AskingChannel, key: int, name: BranchName) -> None:
         broker = self._broker
         asked_at = broker.log.end
 

@@ -40,12 +40,11 @@ from understudy.broker.amqp.methods import (
     encode_method,
     method_name,
 )
-from understudy.broker.core.broker import MANY_READS_BYTES
 from understudy.broker.core.clients.carrier_header import CarrierHeader, after_open
 from understudy.broker.core.clients.channel import CLOSE_PATIENCE_MS, Channel
 from understudy.broker.core.clients.login import Login, offered
 from understudy.broker.core.clients.secret_update import update_secret
-from understudy.broker.core.limits import CONNECTIONS
+from understudy.broker.core.limits import CONNECTIONS, MANY_READS_BYTES
 from understudy.broker.errors import (
     AmqpError,
     ChannelErrorHard,
@@ -60,8 +59,8 @@ from understudy.broker.errors import (
 from understudy.broker.octets.chunks import LARGE_BYTES, flat
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
     from understudy.broker.core.clients.login import Authenticator
+    from understudy.broker.core.clients.port import ClientsPort
     from understudy.broker.core.queues.queue import Queue
     from understudy.broker.security import User
 
@@ -159,7 +158,9 @@ class Connection:
         may_leave: a broker that does not serve the client may carry it to the one that does.
     """
 
-    def __init__(self, broker: Broker, users: Authenticator, transport: Transport, name: str, loopback: bool) -> None:
+    def __init__(
+        self, broker: ClientsPort, users: Authenticator, transport: Transport, name: str, loopback: bool
+    ) -> None:
         self.broker = broker
         self.transport = transport
         self.name = name
@@ -511,10 +512,10 @@ class Connection:
             return
         self.user.require_vhost(vhost)
         if broker.clients >= broker.limits.connections:
-            broker.refused[CONNECTIONS] += 1
+            broker.count_limit(CONNECTIONS)
             raise NotAllowedError(f"connection refused: node connection limit ({broker.limits.connections}) is reached")
         self._admitted = True
-        broker.clients += 1
+        broker.client_came()
         self.vhost = vhost
         self.phase = Phase.RUNNING
         self._early = b""
@@ -536,7 +537,7 @@ class Connection:
         self.published(0)  # the bounds are looked at when the turn ends
         self.unstable_bytes += size_bytes
         if size_bytes > 0:
-            self.broker.unstable_bytes += size_bytes
+            self.broker.keeps(size_bytes)
         else:
             self.broker.settled(-size_bytes)
 
@@ -547,7 +548,7 @@ class Connection:
         broker = self.broker
         if offset > broker.log.applied:  # else it went to queues outside the log, and is there
             self.unstable_bytes += size
-            broker.unstable_bytes += size
+            broker.keeps(size)
             broker.complete(offset, self._settled, size)
         # Who publishes nothing may go on, and so may who can be told no: confirms are nacks, transactions end with 506.
         refused = self.published_plainly and bool(broker.work_refused)
@@ -564,7 +565,7 @@ class Connection:
         broker = self.broker
         more = size_bytes - self.unfinished_bytes
         self.unfinished_bytes = size_bytes
-        broker.unstable_bytes += more
+        broker.keeps(more)
         if broker.permit.holder is self:
             broker.permit.received(read_bytes)
             if more < 0 and self.held_bytes <= broker.limits.unstable_bytes_per_connection:
@@ -616,7 +617,7 @@ class Connection:
         """
         self.unstable_bytes += size_bytes
         if size_bytes > 0:
-            self.broker.unstable_bytes += size_bytes
+            self.broker.keeps(size_bytes)
             self.check_bounds()
         else:
             self.broker.settled(-size_bytes)
@@ -802,7 +803,7 @@ class Connection:
         self._end_channels(reason)
         if self._admitted:
             self._admitted = False
-            self.broker.clients -= 1
+            self.broker.client_left()
         self.phase = Phase.CLOSED
         self.secret_waits = False
         self.close_reason = self.close_reason or reason

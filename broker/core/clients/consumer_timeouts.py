@@ -28,10 +28,10 @@ from understudy.broker.core.queues.entry import ACQUIRED
 from understudy.broker.errors import PreconditionFailedError
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
     from understudy.broker.core.clients.channel import Channel
     from understudy.broker.core.clients.connection import Connection
     from understudy.broker.core.clients.delivery_ledger import Delivery
+    from understudy.broker.core.clients.port import ClientsPort
     from understudy.broker.core.queues.queue import Queue
 
 EVERY_MS: Final = 1_000
@@ -141,7 +141,7 @@ class HeldMessages:
         if consumer is not None and consumer.timed_out:
             return True
         text = _says(channel, delivery, timeout_ms)
-        self._broker.counters["consumers_timed_out"] += 1
+        self._broker.count("consumers_timed_out")
         for told in self._broker.consumer_timeouts.on_timed_out:
             told(channel.connection, text)
         there = consumer is not None and channel.consuming.consumers.get(consumer.tag) is consumer
@@ -171,7 +171,7 @@ class ConsumerTimeouts:
         on_timed_out: are told of each consumer that has held a message for too long: its connection, and what it holds.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: ClientsPort) -> None:
         self._broker = broker
         self.on_timed_out: list[Callable[[Connection, str], None]] = []
         self._next_ms = self._looked_ms = 0

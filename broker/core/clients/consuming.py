@@ -120,7 +120,7 @@ class Consuming:
             priority=arguments.get(PRIORITY, 0),
             timeout_ms=self.held.timeout_ms(queue, arguments.get(TIMEOUT)),
         )
-        self._broker.expiry.messages.subscriptions += 1
+        self._broker.expiry.messages.subscribed()
         consumer.number = self._broker.expiry.messages.subscriptions
         self.consumers[tag] = consumer
         self._cancelled.pop(tag, None)  # its client does not wait to be told
@@ -361,7 +361,7 @@ class Consuming:
 
     def end(self) -> None:
         """Return outstanding messages to their queues, at their places, marked redelivered. Their consumer has failed."""
-        self._broker.delivered_before += self.delivered
+        self._broker.channel_ended(self.delivered)
         self._cancelled.clear()
         for delivery in self.ledger.take_all():
             if delivery.entry.state == ACQUIRED:

@@ -10,8 +10,8 @@ from understudy.broker.amqp.encode import ack_frame, nack_frame, return_frames, 
 from understudy.broker.amqp.methods import BASIC_PUBLISH, CONFIRM_SELECT, CONFIRM_SELECT_OK
 from understudy.broker.amqp.properties import expiration, is_checked_persistent, user_id
 from understudy.broker.core.clients import direct_reply
+from understudy.broker.core.clients.judged_publishes import Publish
 from understudy.broker.core.moving.delayed_publish import delayed
-from understudy.broker.core.moving.judged_publishes import Publish
 from understudy.broker.core.queues.queue_arguments import MAX_MS
 from understudy.broker.core.requests.reply import Reply
 from understudy.broker.core.requests.reserved_exchanges import RESERVED_EXCHANGES, ReservedExchange
@@ -330,7 +330,7 @@ class Publishing:
         With ``mandatory_at_commit`` the channel's transaction keeps an unroutable message until it is committed, as in RabbitMQ.
         """
         if not queues:
-            self._broker.counters["unroutable"] += 1
+            self._broker.count("unroutable")
         if not queues and mandatory:
             transacting = self._channel.transacting
             if self._broker.limits.mandatory_at_commit and transacting.active and self.demarcation is transacting:
@@ -406,10 +406,10 @@ class Publishing:
         """One basic.ack for everything that this release covered."""
         upto = self._ack_upto
         multiple = upto > self._acked_tag + 1
-        self._broker.counters["confirmed"] += upto - self._acked_tag
+        self._broker.count("confirmed", upto - self._acked_tag)
         if self._nacked:
             later = [tag for tag in self._nacked if tag > upto]
-            self._broker.counters["confirmed"] -= len(self._nacked) - len(later)
+            self._broker.count("confirmed", len(later) - len(self._nacked))
             self._nacked = later
         self._acked_tag = upto
         if not self._channel.ended and not self._channel.closing:

@@ -21,12 +21,13 @@ from understudy.broker.amqp.properties import header
 from understudy.broker.core.clients.delivery_ledger import Delivery
 from understudy.broker.core.limits import TX_SIZE
 from understudy.broker.core.queues.entry import ACQUIRED
+from understudy.broker.core.requests.outcome_answers import answer_query
+from understudy.broker.core.requests.precheck import PRECHECKS, answer_precheck, refusal
 from understudy.broker.core.watching.told import Told
 from understudy.broker.errors import PreconditionFailedError, ResourceErrorSoft
 from understudy.broker.message import MESSAGE_BYTES, Message
-from understudy.broker.transactions.outcome_query import NAME_BYTES, answer_query, is_own_id, tx_id_text
+from understudy.broker.transactions.outcome_query import NAME_BYTES, is_own_id, tx_id_text
 from understudy.broker.transactions.outcomes import Outcome
-from understudy.broker.transactions.precheck import PRECHECKS, answer_precheck, refusal
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class Transacting:
             self._record_accepts(session)
         limit = self._broker.limits.tx_bytes
         if tx.size_bytes + len(tx.events) * MESSAGE_BYTES > limit:  # tx.held_bytes, without a call for every message
-            self._broker.refused[TX_SIZE] += 1
+            self._broker.count_limit(TX_SIZE)
             raise ResourceErrorSoft(
                 f"transaction {tx_id_text(tx.tx_id)} holds {tx.held_bytes} bytes, the limit is {limit}"
             )
@@ -154,7 +155,7 @@ class Transacting:
         session.unroutable_bytes += message.held_bytes
         limit = self._broker.limits.tx_memory_bytes
         if session.unroutable and session.unroutable_bytes > limit:
-            self._broker.refused[TX_SIZE] += 1
+            self._broker.count_limit(TX_SIZE)
             raise ResourceErrorSoft(
                 f"transaction {tx_id_text(session.tx.tx_id)} holds {session.unroutable_bytes} bytes of mandatory messages "
                 f"that no queue takes, the limit is {limit}"

@@ -29,7 +29,6 @@ from understudy.broker.transactions.tx_buffer import TxBuffer
 
 if TYPE_CHECKING:
     from understudy.broker.core.commits.transactions import Transactions
-    from understudy.broker.core.queues.queue import Queue
 
 ERROR_CHARS: Final = 300
 OFFER_MS: Final = 50
@@ -145,8 +144,8 @@ class HostedOrder(CommitOrder):
     def fresh(self) -> int:
         return min(self._fresh, len(self.requests))
 
-    def brings(self, queue: Queue) -> bool:
-        return any(request.adds_to(queue.id) for request in self.requests.values())
+    def brings(self, queue_id: int) -> bool:
+        return any(request.adds_to(queue_id) for request in self.requests.values())
 
     def rolled_back(self, tx: TxBuffer) -> None:
         request = self._known.pop(tx.tx_id, None)

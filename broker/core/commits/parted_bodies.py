@@ -21,7 +21,7 @@ from understudy.broker.transactions.body_parts import PartedBody
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
+    from understudy.broker.core.commits.port import CommitsPort
     from understudy.broker.core.queues.queue import Queue
 
 
@@ -45,7 +45,7 @@ class PartedBodies:
         waiting: bodies that are not all there, in the order of their turns.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: CommitsPort) -> None:
         self._broker = broker
         self.waiting: deque[_Waiting] = deque()
         self._in_flight: deque[tuple[int, int]] = deque()

@@ -39,7 +39,7 @@ from understudy.broker.transactions.dtx_branch import BranchName
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState, groups_of
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
+    from understudy.broker.core.commits.port import CommitsPort
 
 NO_DEADLINE: Final = [0]
 QUEUES: Final = "queues"
@@ -65,7 +65,7 @@ class Transactions:
         open_ids: of transactions that are not decided, and of those that channels will open next.
     """
 
-    def __init__(self, broker: Broker, choice: CoordinatorChoice | None = None) -> None:
+    def __init__(self, broker: CommitsPort, choice: CoordinatorChoice | None = None) -> None:
         self.broker = self._broker = broker
         self.choice = CoordinatorChoice() if choice is None else choice
         self._state = broker.state
@@ -248,7 +248,7 @@ class Transactions:
             tx.observed_by(None)
         else:
             self._state.forget_unlogged(tx, reason)
-        self._broker.counters["rolled_back"] += 1
+        self._broker.count("rolled_back")
         return offset
 
     def refuse(self, tx: TxBuffer, reason: str) -> None:
@@ -306,7 +306,7 @@ class Transactions:
 
     def commit_ordered(self, tx: TxBuffer) -> None:
         """Called by the order when ``tx`` has been applied."""
-        self._broker.counters["committed"] += 1
+        self._broker.count("committed")
         if tx.observer is not None:
             tx.observer.commit(tx)
 
@@ -329,7 +329,7 @@ class Transactions:
     def _rolled_back(self, tx: TxBuffer) -> None:
         """The log is applied up to the ROLLBACK that follows the PREPARE of ``tx``."""
         assert tx.state is TxState.ROLLED_BACK, f"transaction {tx.tx_id} has a stable ROLLBACK and is {tx.state.value}"
-        self._broker.counters["rolled_back"] += 1
+        self._broker.count("rolled_back")
         if tx.observer is not None:
             tx.observer.rollback(tx)
         self.coordinator.rolled_back(tx)

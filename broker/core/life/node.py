@@ -20,7 +20,7 @@ from understudy.broker.core.topology.policies import Policies
 from understudy.broker.log import frame, journal_gate
 from understudy.broker.log.journal_gate import JournalGate, JournalPort
 from understudy.broker.message import Spill
-from understudy.broker.plugin_api.plugin import CoreExtension
+from understudy.broker.plugin_api.core_extension import CoreExtension
 
 KEPT_BYTES = 128 << 20
 

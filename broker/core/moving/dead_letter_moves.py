@@ -30,7 +30,7 @@ from understudy.broker.message import MESSAGE_BYTES, Message, MovedMessage
 from understudy.broker.transactions.tx_buffer import TxBuffer
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
+    from understudy.broker.core.moving.port import MovingPort
 
 MOVES_AT_ONCE: Final = 512
 BYTES_AT_ONCE: Final = 1 << 20
@@ -46,7 +46,7 @@ class Moving:
         moved_at: offset of the newest MOVE.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
         self.waiting: dict[Queue, deque[tuple[Entry, int]]] = {}
         self._moves = self._bytes = self.moved_at = 0
@@ -155,7 +155,7 @@ class Moving:
         rule = queue.dead_letters
         assert rule is not None, f"queue {queue.name} has no dead-letter exchange"
         if tx.held_bytes > broker.limits.tx_bytes:
-            broker.refused[TX_SIZE] += 1
+            broker.count_limit(TX_SIZE)
             raise ResourceErrorSoft(f"{named} holds {tx.held_bytes} bytes, the limit is {broker.limits.tx_bytes}")
         if not self._reads_moves:
             raise ResourceErrorSoft(

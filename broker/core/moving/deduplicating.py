@@ -26,7 +26,7 @@ from understudy.broker.errors import PreconditionFailedError
 from understudy.broker.log import record
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
+    from understudy.broker.core.moving.port import MovingPort
     from understudy.broker.message import Message
     from understudy.broker.transactions.tx_buffer import TxBuffer
 
@@ -53,7 +53,7 @@ class Judgement(NamedTuple):
 class Deduplicating:
     """One per broker; works only where the broker leads."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
         self._stated_ms = 0
 
@@ -140,7 +140,7 @@ class Deduplicating:
         return fresh if len(fresh) == len(queues) else self._dropped(fresh)
 
     def _dropped(self, queues: list[Queue]) -> list[Queue]:
-        self._broker.counters["deduplicated"] += 1
+        self._broker.count("deduplicated")
         return queues
 
     def conflict(self, tx: TxBuffer) -> str:

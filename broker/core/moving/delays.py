@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
+    from understudy.broker.core.moving.port import MovingPort
     from understudy.broker.core.queues.queue import Queue
 
 AT_ONCE: Final = 4096
@@ -26,7 +26,7 @@ SPARE_PLACES: Final = 1024
 class Delays:
     """One per broker; works only where the broker leads and answers."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
         self._withhold = broker.state.withhold
         self._heap: list[tuple[int, int, Queue]] = []

@@ -11,7 +11,7 @@ from understudy.broker.core.topology.exchange_deletion import delete_exchange
 from understudy.broker.log import record
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
+    from understudy.broker.core.moving.port import MovingPort
     from understudy.broker.core.queues.queue import Queue
     from understudy.broker.core.topology.exchanges import Exchange
 
@@ -22,7 +22,7 @@ MARK_EVERY_MS: Final = 60_000
 class Expiry:
     """One per broker; works only where the broker leads and answers."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
         self.messages = MessageExpiry(broker)
         self._next_ms = 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
+    from understudy.broker.core.moving.port import MovingPort
     from understudy.broker.core.queues.consumer import Consumer
     from understudy.broker.core.queues.entry import Entry
     from understudy.broker.core.queues.queue import Queue
@@ -31,11 +31,15 @@ class MessageExpiry:
     ``_timed`` are the queues that may hold messages with a deadline.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
         self.subscriptions = 0
         self.fresh: dict[Queue, dict[int, int]] = {}
         self._timed: dict[Queue, None] = {}
+
+    def subscribed(self) -> None:
+        """Count a consumer that subscribes now."""
+        self.subscriptions += 1
 
     def begin(self) -> None:
         """The broker begins to answer: every queue may hold messages with a deadline, and none of them is fresh."""

@@ -8,7 +8,7 @@ What *failed* is: a consumer rejects the message, or its channel ends while it h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from understudy.broker.amqp.field_table import Long
 from understudy.broker.amqp.properties import with_header
@@ -17,8 +17,7 @@ from understudy.broker.log import record
 from understudy.broker.log.return_record import MOST, MOST_COUNTED, NEVER, Returned, encode_return
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
-    from understudy.broker.core.clients.connection import Connection
+    from understudy.broker.core.moving.port import MovingPort
     from understudy.broker.core.queues.queue import Queue
     from understudy.broker.core.queues.return_rule import ReturnRule
 
@@ -41,6 +40,12 @@ def with_counts(queue: Queue, entry: Entry) -> bytes:
     return properties
 
 
+class Publisher(Protocol):
+    """A client's connection (``Connection``), as far as returns go."""
+
+    published_to: int
+
+
 class Returning:
     """One per broker; works only where the broker leads.
 
@@ -48,7 +53,7 @@ class Returning:
         gathered: messages that come back and stand in no record yet.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
         self.gathered: dict[Queue, list[tuple[int, Returned]]] = {}
 
@@ -77,7 +82,7 @@ class Returning:
     def _chance(self, rule: ReturnRule) -> float:
         return int.from_bytes(self._broker.random_bytes(2), "big") / CHANCES if rule.jitter else 0
 
-    def write_for(self, connection: Connection) -> None:
+    def write_for(self, connection: Publisher) -> None:
         """Append what has gathered, of a client's one method: what the client asks for next is answered when that is applied."""
         if self.gathered:
             self.write()

@@ -19,8 +19,7 @@ from understudy.broker.errors import UnderstudyError
 from understudy.broker.plugin_api.plugin_commands import Command, CommandRefusedError, CommandRequest
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
-    from understudy.broker.core.clients.channel import Channel
+    from understudy.broker.core.requests.port import RequestChannel, RequestsPort
 
 ADMIN_EXCHANGE: Final = "understudy.admin"
 
@@ -32,7 +31,7 @@ class CommandTakenError(UnderstudyError):
 class AdminCommands:
     """The commands of one core, by name."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: RequestsPort) -> None:
         self._broker = broker
         self._commands: dict[str, Command] = {"whoami": self._whoami, "status": self._status}
 
@@ -82,7 +81,7 @@ class AdminCommands:
         return {"broker": broker.name, "epoch": broker.epoch, "serving": broker.answering}
 
 
-def take_admin_command(channel: Channel, reply: Reply, body: bytes) -> None:
+def take_admin_command(channel: RequestChannel, reply: Reply, body: bytes) -> None:
     """One request.
 
     Raises:

@@ -24,7 +24,7 @@ from understudy.broker.transactions.xa_status import XaStatus
 from understudy.broker.transactions.xid import Xid
 
 if TYPE_CHECKING:
-    from understudy.broker.core.clients.channel import Channel
+    from understudy.broker.core.requests.port import RequestChannel
 
 DTX_EXCHANGE: Final = "understudy.dtx"
 MAX_LONG: Final = (1 << 32) - 1
@@ -164,7 +164,7 @@ def read_request(body: bytes) -> tuple[str, tuple[Any, ...]]:
     return verb, tuple(args)
 
 
-def take_dtx_message(channel: Channel, reply: Reply, body: bytes) -> None:
+def take_dtx_message(channel: RequestChannel, reply: Reply, body: bytes) -> None:
     """Carry out one verb on ``channel``.
 
     Raises:

@@ -15,7 +15,7 @@ from understudy.broker.errors import PreconditionFailedError
 from understudy.broker.message import Message
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
+    from understudy.broker.core.broker_port import BrokerPort
 
 BROKER_HEADER: Final = "x-understudy-broker"
 EPOCH_HEADER: Final = "x-understudy-epoch"
@@ -26,7 +26,7 @@ class Reply:
 
     __slots__ = ("_broker", "_correlation", "_queue", "_vhost")
 
-    def __init__(self, broker: Broker, vhost: str, exchange: str, properties: bytes) -> None:
+    def __init__(self, broker: BrokerPort, vhost: str, exchange: str, properties: bytes) -> None:
         """``properties``: of the request, which came to ``exchange``.
 
         Raises:

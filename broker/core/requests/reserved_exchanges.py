@@ -20,7 +20,7 @@ from understudy.broker.core.requests.reply import Reply
 from understudy.broker.transactions.outcome_query import OUTCOME_EXCHANGE
 
 if TYPE_CHECKING:
-    from understudy.broker.core.clients.channel import Channel
+    from understudy.broker.core.requests.port import RequestChannel
     from understudy.broker.security import User
 
 Permission = Callable[["User", str], None]
@@ -42,11 +42,11 @@ class ReservedExchange:
     """
 
     name: str
-    take: Callable[[Channel, Reply, bytes], None]
+    take: Callable[[RequestChannel, Reply, bytes], None]
     permission: Permission = may_answer_anywhere
 
 
-def _ask_outcome(channel: Channel, reply: Reply, body: bytes) -> None:
+def _ask_outcome(channel: RequestChannel, reply: Reply, body: bytes) -> None:
     channel.transacting.query(reply, body)
 
 

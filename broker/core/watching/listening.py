@@ -19,7 +19,7 @@ from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
+    from understudy.broker.core.watching.port import WatchedPort
 
 
 @attrs.frozen(kw_only=True)
@@ -31,7 +31,7 @@ class Listener:
     delivered: Callable[[DeliveryView], None] | None = None
 
 
-def listen(broker: Broker, listener: Listener) -> None:
+def listen(broker: WatchedPort, listener: Listener) -> None:
     """Tell ``listener`` what happens in this core from now on. A hook that nobody wants is not hung up, and costs nothing."""
     state = broker.state
     prepared, decided, delivered = listener.prepared, listener.decided, listener.delivered

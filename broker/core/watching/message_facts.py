@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from understudy.broker.core.queues.entry import Entry
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.watching.facts import Facts, Value
-from understudy.broker.core.watching.told import Confirmed, Told
+from understudy.broker.core.watching.told import Confirmed, Told, ToldChannel
 from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.broker.transactions.tx_buffer import TxBuffer
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
-    from understudy.broker.core.clients.channel import Channel
+    from understudy.broker.core.watching.port import WatchedPort
 
 
 class Run(NamedTuple):
@@ -61,7 +60,7 @@ class MessageFacts:
         facts: where it is told.
     """
 
-    def __init__(self, broker: Broker, facts: Facts) -> None:
+    def __init__(self, broker: WatchedPort, facts: Facts) -> None:
         self._facts = facts
         self._log = broker.log
         broker.on_delivered.append(self._delivered)
@@ -91,7 +90,7 @@ class MessageFacts:
             priority=queue.priority_of(entry.message),
         )
 
-    def _confirmed(self, channel: Channel, confirmed: list[Confirmed]) -> None:
+    def _confirmed(self, channel: ToldChannel, confirmed: list[Confirmed]) -> None:
         client, stable = channel.connection.name, self._log.stable
         for run in runs(confirmed):
             self._facts.tell(

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
+    from understudy.broker.core.broker_port import BrokerPort
     from understudy.broker.core.queues.queue import Queue
 
 
@@ -30,7 +30,7 @@ class PauseWatch:
         seen: pauses since this core began. Call :meth:`look` before it counts.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerPort) -> None:
         self._broker = broker
         self._ran_ms = 0
         self._doubts = 0

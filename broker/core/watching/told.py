@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from understudy.broker.core.clients.channel import Channel
     from understudy.broker.transactions.tx_buffer import TxBuffer
+
+
+class ToldConnection(Protocol):
+    """A client's connection (``Connection``), as listeners see it."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class ToldChannel(Protocol):
+    """A client's channel (``Channel``), as listeners see it."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def connection(self) -> ToldConnection: ...
 
 
 class Told(NamedTuple):
@@ -26,7 +41,7 @@ class Told(NamedTuple):
 
     answer: str
     outcome: str
-    channel: Channel | None
+    channel: ToldChannel | None
     tx: TxBuffer | None
     name: str = ""
     vhost: str = ""

@@ -1,6 +1,6 @@
 """The edge of a plugin in a broker process: its sockets, its store, and the extension of each core it recovers.
 
-``broker.plugin_api.plugin.CoreExtension`` is the deciding half of a plugin and lives as long as one core. The half in this file
+``plugin_api.core_extension.CoreExtension`` is the deciding half of a plugin and lives as long as one core. The half in this file
 lives as long as the process: a core that steps down is dropped, and the next one finds the same listeners and the same session.
 
 The server knows the protocols below and no plugin; the classes are found by entry point
@@ -17,9 +17,10 @@ import attrs
 
 from understudy.broker.config import Config
 from understudy.broker.core.watching.facts import Facts
+from understudy.broker.plugin_api.core_extension import CoreExtension
 from understudy.broker.plugin_api.metrics import Family
 from understudy.broker.plugin_api.pages import Pages, RunsInSlices
-from understudy.broker.plugin_api.plugin import CoreExtension, PluginError, find_plugins
+from understudy.broker.plugin_api.plugin import PluginError, find_plugins
 from understudy.broker.plugin_api.plugin_commands import Commands
 from understudy.broker.server.files.tls_files import TlsFiles
 from understudy.broker.server.sockets.carried_client import CarrierDial

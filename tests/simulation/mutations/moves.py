@@ -6,9 +6,10 @@ from typing import Any
 
 from tests.simulation.mutations.mutation import Bug, mutation
 from understudy.broker.amqp import properties
+from understudy.broker.core.broker import Broker
+from understudy.broker.core.clients.judged_publishes import JudgedPublishes, Publish
 from understudy.broker.core.moving import dead_letter_moves as moving
 from understudy.broker.core.moving.dead_letter_moves import Moving
-from understudy.broker.core.moving.judged_publishes import JudgedPublishes, Publish
 from understudy.broker.core.queues import dead_letters
 from understudy.broker.core.queues.entry import Entry
 from understudy.broker.core.queues.queue import Queue
@@ -62,6 +63,7 @@ def a_move_is_two_steps(bug: Bug) -> None:
         if queue is not None and entry is not None:
             broker.dequeue(queue, entry, reason)
             broker.close_dequeues()
+            assert isinstance(broker, Broker)
             broker._close_batch()
         copy = Message(message.exchange, message.routing_key, message.properties, message.content(), message.persistent)
         broker.publish(targets, copy, None)

@@ -11,6 +11,7 @@ from understudy.broker.core.clients.transacting import Session, Transacting
 from understudy.broker.core.commits.recorder import TransactionRecorder
 from understudy.broker.core.life.meta import Meta
 from understudy.broker.core.queues.queue import Queue
+from understudy.broker.core.requests import outcome_answers
 from understudy.broker.core.state import BrokerState
 from understudy.broker.errors import PreconditionFailedError
 from understudy.broker.log.record import Group, decode_tx_dequeue, encode_outcome
@@ -182,7 +183,7 @@ def names_are_not_barred(bug: Bug) -> None:
 @mutation("G8")
 def outcome_answered_at_once(bug: Bug) -> None:
     """An unknown name is answered "rolled back" before the record that bars it is stable."""
-    real = outcome_query._ask
+    real = outcome_answers._ask
 
     def ask(broker: Any, question: Any) -> None:
         name = question.subject
@@ -204,7 +205,7 @@ def outcome_answered_at_once(bug: Bug) -> None:
         )  # to a queue that no log keeps: with nothing before it, it goes there now
         broker.log.pending = waiting
 
-    bug.replace(outcome_query, "_ask", ask)
+    bug.replace(outcome_answers, "_ask", ask)
 
 
 TOO_FAR = 500

@@ -19,8 +19,8 @@ from understudy.broker.errors import PreconditionFailedError
 from understudy.broker.message import Message
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
     from understudy.broker.core.clients.channel import Channel
+    from understudy.broker.core.clients.port import ClientsPort
 
 
 class Publish(NamedTuple):
@@ -43,7 +43,7 @@ class Publish(NamedTuple):
 class JudgedPublishes:
     """One per broker."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: ClientsPort) -> None:
         self._broker = broker
 
     def done(self, publish: Publish, queues: list[Queue]) -> bool:
@@ -67,7 +67,7 @@ class JudgedPublishes:
                 self._wait(publish, queues, claim)
                 return True
             if len(fresh) < len(queues):
-                broker.counters["deduplicated"] += 1
+                broker.count("deduplicated")
             if not fresh:
                 publishing.confirm(broker.provable(), 0)
                 return True
@@ -119,7 +119,7 @@ class JudgedPublishes:
         for queue in full:
             if queue.limits is not None and queue.limits.dead_letters:
                 broker.moving.refused(queue, message)
-        broker.counters["refused_maxlen"] += 1
+        broker.count("refused_maxlen")
         publish.channel.publishing.refuse()
         return False
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 from understudy.broker.transactions.tx_buffer import TxBuffer
 
 if TYPE_CHECKING:
-    from understudy.broker.core.broker import Broker
-    from understudy.broker.core.clients.transacting import Transacting
+    from understudy.broker.core.broker_port import BrokerPort
+    from understudy.broker.core.requests.port import AsksOutcomes
     from understudy.broker.core.requests.reply import Reply
 
 PRECHECKS: Final = {b"precheck": True, b"precheck acks": False}
@@ -27,7 +27,7 @@ PRECHECKS: Final = {b"precheck": True, b"precheck acks": False}
 OK: Final = "ok"
 
 
-def answer_precheck(broker: Broker, channel: Transacting, reply: Reply, *, brings: bool) -> None:
+def answer_precheck(broker: BrokerPort, channel: AsksOutcomes, reply: Reply, *, brings: bool) -> None:
     """Take one question. ``brings``: messages are still to come before the commit."""
     if not channel.may_commit:
         reply.send("error: the channel is not transactional")
@@ -38,11 +38,11 @@ def answer_precheck(broker: Broker, channel: Transacting, reply: Reply, *, bring
     broker.complete(broker.provable(), lambda asked: _answer(broker, asked, brings), reply)
 
 
-def refusal(broker: Broker, tx: TxBuffer | None, *, brings: bool) -> str:
+def refusal(broker: BrokerPort, tx: TxBuffer | None, *, brings: bool) -> str:
     """The reason why ``tx`` may not commit now, "" if it may; None is a transaction without operations."""
     return broker.commit_refused(tx if tx is not None else TxBuffer(0), brings=brings)
 
 
-def _answer(broker: Broker, reply: Reply, brings: bool) -> None:
+def _answer(broker: BrokerPort, reply: Reply, brings: bool) -> None:
     refused = refusal(broker, None, brings=brings)
     reply.send(f"refused: {refused}" if refused else OK)
