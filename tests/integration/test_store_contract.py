@@ -13,9 +13,9 @@ from typing import Any, Protocol, cast
 import attrs
 import pytest
 
-from tests.simulation.sim_node import SimNode
-from tests.simulation.sim_store import SESSION_MS, SimCoordination, SimStore
-from tests.simulation.world import MS, World
+from tests.simulator.sim_node import SimNode
+from tests.simulator.sim_store import SESSION_MS, SimCoordination, SimStore
+from tests.simulator.world import MS, World
 from understudy.ha.store.coordination import (
     Answer,
     Bar,

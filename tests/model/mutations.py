@@ -14,7 +14,7 @@ Not here, and why:
 * a backup that applies the COMMIT of a transaction that it refused: it acknowledges nothing at or past that PREPARE, so it is never
   listed with it. The simulator's checkers ask it of every broker.
 * cuts, notes and pieces that are not durable, bugs of the journal, of order within a queue, of redelivery, of transient messages:
-  what they break lies below or beside what is modelled here. The simulator has them (tests/simulation/mutations).
+  what they break lies below or beside what is modelled here. The simulator has them (tests/simulator/mutations).
 """
 
 from __future__ import annotations

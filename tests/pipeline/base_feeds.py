@@ -13,13 +13,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.simulation import calls
-from tests.simulation.checkers.instruments import watching_queues
-from tests.simulation.group import PERSISTENT
-from tests.simulation.scenario import Hand, Scenario, named
-from tests.simulation.sim_client import Lost, Program, SimClient
-from tests.simulation.sim_feed import FeedFiles, SimFeed
-from tests.simulation.world import MS
+from tests.simulator import calls
+from tests.simulator.checkers.instruments import watching_queues
+from tests.simulator.group import PERSISTENT
+from tests.simulator.scenario import Hand, Scenario, named
+from tests.simulator.sim_client import Lost, Program, SimClient
+from tests.simulator.sim_feed import FeedFiles, SimFeed
+from tests.simulator.world import MS
 from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.transactions.xid import Xid

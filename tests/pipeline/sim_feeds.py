@@ -25,18 +25,18 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from tests.pipeline.restated import digests
-from tests.simulation.cluster import SimCluster
-from tests.simulation.command import seed_range
-from tests.simulation.seed_run import run_cluster
-from tests.simulation.sim_client_logs import write_client_logs
-from tests.simulation.sim_feed import FeedFiles, SimFeed
-from tests.simulation.sweep import cores, over_processes
+from tests.simulator.cluster import SimCluster
+from tests.simulator.command import seed_range
+from tests.simulator.seed_run import run_cluster
+from tests.simulator.sim_client_logs import write_client_logs
+from tests.simulator.sim_feed import FeedFiles, SimFeed
+from tests.simulator.sweep import cores, over_processes
 from understudy.observers.events_schema import P
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.simulation.seed_run import SeedResult
+    from tests.simulator.seed_run import SeedResult
     from understudy.pipeline.audit import Verdict
 
 

@@ -1,11 +1,11 @@
-"""The simulator's known bugs (`tests.simulation.mutations`), written as feeds: which of them does the audit find?
+"""The simulator's known bugs (`tests.simulator.mutations`), written as feeds: which of them does the audit find?
 
     python -m tests.pipeline.sim_mutations --work DIR                      all: a line of JSON each
     python -m tests.pipeline.sim_mutations --work DIR --table              the table in docs/pipeline.md
     python -m tests.pipeline.sim_mutations --work DIR --mutation NAME      one
 
 For each bug the seeds are run until a checker of the simulator finds it. That seed is run again, and goes on to its end
-whatever the checkers say (`tests.simulation.unheeded`): the audit gets what it would get of a product with that bug. Runs are
+whatever the checkers say (`tests.simulator.unheeded`): the audit gets what it would get of a product with that bug. Runs are
 audited side by side, and each is judged by itself.
 """
 
@@ -24,14 +24,14 @@ from typing import Any
 import attrs
 
 from tests.pipeline.sim_feeds import Judged, judge, open_audits
-from tests.simulation.campaign import Found, Task, look_for
-from tests.simulation.cluster import SimCluster
-from tests.simulation.mutations import CAMPAIGN, MUTATIONS
-from tests.simulation.seed_run import run_cluster
-from tests.simulation.sim_client_logs import write_client_logs
-from tests.simulation.sim_feed import FeedFiles, SimFeed
-from tests.simulation.sweep import cores, over_processes
-from tests.simulation.unheeded import unheeded
+from tests.simulator.campaign import Found, Task, look_for
+from tests.simulator.cluster import SimCluster
+from tests.simulator.mutations import CAMPAIGN, MUTATIONS
+from tests.simulator.seed_run import run_cluster
+from tests.simulator.sim_client_logs import write_client_logs
+from tests.simulator.sim_feed import FeedFiles, SimFeed
+from tests.simulator.sweep import cores, over_processes
+from tests.simulator.unheeded import unheeded
 from understudy.broker.log.segment import JournalDamagedError
 
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.pipeline.report_events import BEGAN_MS, Told
-from tests.simulation.command import main as simulate
+from tests.simulator.command import main as simulate
 from understudy.pipeline.errors import FeedError
 from understudy.pipeline.feed_source import held, read_files
 from understudy.pipeline.report import axis, failovers, lives, readiness, sizes, transactions

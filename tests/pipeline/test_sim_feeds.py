@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from tests.pipeline.sim_feeds import Wanted, judge, merge, write
 from tests.pipeline.sim_mutations import Wanted as WantedBug
 from tests.pipeline.sim_mutations import write_found
-from tests.simulation.campaign import run_mutated
-from tests.simulation.unheeded import unheeded
+from tests.simulator.campaign import run_mutated
+from tests.simulator.unheeded import unheeded
 from understudy.pipeline.audit import PROVED
 
 if TYPE_CHECKING:

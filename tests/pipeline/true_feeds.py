@@ -6,8 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.pipeline.base_feeds import Feed, confirmed, read_feed, recorded
-from tests.simulation import calls
-from tests.simulation.scenario import Scenario, named
+from tests.simulator import calls
+from tests.simulator.scenario import Scenario, named
 from understudy.pipeline.feed_look import PARTED_BYTES
 from understudy.pipeline.feed_reigns import TOLD_OF
 

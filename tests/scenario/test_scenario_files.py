@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.shrinking import read
-from tests.simulation.shrinking.script_text import parse, show
+from tests.simulator.shrinking import read
+from tests.simulator.shrinking.script_text import parse, show
 
 FILES = sorted(Path(__file__).parent.glob("*.txt"))
 MUTATED = [path for path in FILES if read(path).mutation]

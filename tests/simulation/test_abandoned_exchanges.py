@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import Hand, Scenario, scenario
+from tests.simulator import calls
+from tests.simulator.scenario import Hand, Scenario, scenario
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.state import EMPTY_TABLE
 from understudy.broker.log import record

@@ -12,9 +12,9 @@ from collections import Counter
 import attrs
 import pytest
 
-from tests.simulation.cluster import SimCluster
-from tests.simulation.knobs import ALL_FAULTS, FAULTS, LATER_FAULTS, LATER_WORKLOADS, WORKLOADS, Knobs
-from tests.simulation.nemesis import Nemesis
+from tests.simulator.cluster import SimCluster
+from tests.simulator.knobs import ALL_FAULTS, FAULTS, LATER_FAULTS, LATER_WORKLOADS, WORKLOADS, Knobs
+from tests.simulator.nemesis import Nemesis
 
 LEAVES_MS = 60_000
 KINDS_AT_LEAST = 18

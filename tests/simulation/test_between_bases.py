@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import Hand, Scenario, scenario
-from tests.simulation.sim_node import SimNode
 from tests.simulation.test_large_open_transactions import BODIES, catch_up_of, half_sent
+from tests.simulator import calls
+from tests.simulator.scenario import Hand, Scenario, scenario
+from tests.simulator.sim_node import SimNode
 from understudy.broker.amqp.properties import encode_properties
 
 TRANSIENT = encode_properties(delivery_mode=1)

@@ -7,14 +7,14 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.group import PERSISTENT
-from tests.simulation.release import BEFORE, THIS
-from tests.simulation.scenario import NEVER_MS, Hand, Order, Scenario, scenario
-from tests.simulation.sim_client import Lost, Program, SimClient
-from tests.simulation.sim_node import SimNode
 from tests.simulation.test_versions import run
-from tests.simulation.world import MS
+from tests.simulator import calls
+from tests.simulator.group import PERSISTENT
+from tests.simulator.release import BEFORE, THIS
+from tests.simulator.scenario import NEVER_MS, Hand, Order, Scenario, scenario
+from tests.simulator.sim_client import Lost, Program, SimClient
+from tests.simulator.sim_node import SimNode
+from tests.simulator.world import MS
 from understudy.broker.core.limits import Limits
 from understudy.broker.log import record
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import scenario
-from tests.simulation.sim_node import SimNode
+from tests.simulator import calls
+from tests.simulator.scenario import scenario
+from tests.simulator.sim_node import SimNode
 from understudy.broker.core.life.meta import Meta
 from understudy.replicator import wire
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.group import PERSISTENT
-from tests.simulation.scenario import Hand, Scenario, scenario
-from tests.simulation.sim_client import Closed, Program, SimClient
-from tests.simulation.sim_node import SimNode
+from tests.simulator import calls
+from tests.simulator.group import PERSISTENT
+from tests.simulator.scenario import Hand, Scenario, scenario
+from tests.simulator.sim_client import Closed, Program, SimClient
+from tests.simulator.sim_node import SimNode
 from understudy.broker.amqp.methods import EXCHANGE_DECLARE, EXCHANGE_DECLARE_OK, encode_method
 
 WAYS = ("resume", "catch-up", "restart and catch-up")

@@ -8,11 +8,11 @@ from pathlib import Path
 import attrs
 import pytest
 
-from tests.simulation.cluster import SimCluster
-from tests.simulation.command import main
-from tests.simulation.seed_run import run_cluster
-from tests.simulation.sim_client_logs import write_client_logs
-from tests.simulation.workloads import kept_queues
+from tests.simulator.cluster import SimCluster
+from tests.simulator.command import main
+from tests.simulator.seed_run import run_cluster
+from tests.simulator.sim_client_logs import write_client_logs
+from tests.simulator.workloads import kept_queues
 from understudy.client.verdicts import LOG_VERDICTS, Case, History, LogContent, Violation, read_logs
 
 

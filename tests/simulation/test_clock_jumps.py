@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import Scenario, scenario
-from tests.simulation.world import MS
+from tests.simulator import calls
+from tests.simulator.scenario import Scenario, scenario
+from tests.simulator.world import MS
 from understudy.broker.amqp.properties import encode_properties
 
 HOUR_MS = 3_600_000

@@ -10,21 +10,21 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.simulation.campaign import Found, medians
-from tests.simulation.cluster import SimCluster
-from tests.simulation.command import main, seed_range
-from tests.simulation.crash_points import CRASH_POINTS as POINTS
-from tests.simulation.knobs import ALL_WORKLOADS, Fixed, Knobs
-from tests.simulation.ledger import Violation
-from tests.simulation.minima import BAD_LUCK, CRASH_POINTS, DEEDS, FAULTS_OF_KIND, HAPPENINGS, least, sweep_shortfalls
-from tests.simulation.seed_run import End, SeedResult, run_seed
-from tests.simulation.sim_client import Program
-from tests.simulation.sweep import Sweep, sweep
-from tests.simulation.workloads.fan import Fan
-from tests.simulation.workloads.fleeting import Fleeting
-from tests.simulation.workloads.plain import Producer
-from tests.simulation.workloads.ring import Runner
-from tests.simulation.workloads.stages import Feeder
+from tests.simulator.campaign import Found, medians
+from tests.simulator.cluster import SimCluster
+from tests.simulator.command import main, seed_range
+from tests.simulator.crash_points import CRASH_POINTS as POINTS
+from tests.simulator.knobs import ALL_WORKLOADS, Fixed, Knobs
+from tests.simulator.ledger import Violation
+from tests.simulator.minima import BAD_LUCK, CRASH_POINTS, DEEDS, FAULTS_OF_KIND, HAPPENINGS, least, sweep_shortfalls
+from tests.simulator.seed_run import End, SeedResult, run_seed
+from tests.simulator.sim_client import Program
+from tests.simulator.sweep import Sweep, sweep
+from tests.simulator.workloads.fan import Fan
+from tests.simulator.workloads.fleeting import Fleeting
+from tests.simulator.workloads.plain import Producer
+from tests.simulator.workloads.ring import Runner
+from tests.simulator.workloads.stages import Feeder
 
 SEED = 1
 
@@ -112,7 +112,7 @@ def test_an_error_is_no_violation_but_keeps_its_traceback(monkeypatch: pytest.Mo
     assert result.end is End.ERROR
     assert result.promise == "KeyError"
     assert "in final_check" in result.traceback or "in broken" in result.traceback
-    assert result.where.startswith("tests/simulation/")
+    assert result.where.startswith("tests/simulator/")
 
 
 def test_a_known_bug_is_found_by_a_checker(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.group import PERSISTENT
-from tests.simulation.scenario import NEVER_MS, named, scenario
-from tests.simulation.sim_client import Program, SimClient
-from tests.simulation.test_branches import X, listed
+from tests.simulator import calls
+from tests.simulator.branch_steps import X, listed
+from tests.simulator.group import PERSISTENT
+from tests.simulator.scenario import NEVER_MS, named, scenario
+from tests.simulator.sim_client import Program, SimClient
 from understudy.broker.amqp.methods import (
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,

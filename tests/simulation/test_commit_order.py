@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.checkers.reference import ReferenceTransaction
-from tests.simulation.scenario import NEVER_MS, Scenario, scenario
+from tests.simulator import calls
+from tests.simulator.checkers.reference import ReferenceTransaction
+from tests.simulator.scenario import NEVER_MS, Scenario, scenario
 
 
 def numbers_of(group: Scenario) -> list[int]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import NEVER_MS, scenario
-from tests.simulation.sim_client import Program
+from tests.simulator import calls
+from tests.simulator.scenario import NEVER_MS, scenario
+from tests.simulator.sim_client import Program
 
 
 @pytest.mark.parametrize(("change", "args"), [(calls.delete, ("q",)), (calls.unbind, ("q", "x", "q"))])

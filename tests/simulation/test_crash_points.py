@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.checkers.answers import Expected
-from tests.simulation.scenario import NEVER_MS, Hand, Order, Scenario, named, scenario
-from tests.simulation.sim_node import SimNode
+from tests.simulator import calls
+from tests.simulator.checkers.answers import Expected
+from tests.simulator.scenario import NEVER_MS, Hand, Order, Scenario, named, scenario
+from tests.simulator.sim_node import SimNode
 from understudy.ha.status import BrokerStatus
 
 WHICH = pytest.mark.parametrize("which", [0, 1])

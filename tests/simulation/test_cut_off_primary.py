@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.group import PERSISTENT
-from tests.simulation.scenario import NEVER_MS, Hand, Scenario, scenario
-from tests.simulation.sim_client import Program, SimClient
-from tests.simulation.test_branches import X
+from tests.simulator import calls
+from tests.simulator.branch_steps import X
+from tests.simulator.group import PERSISTENT
+from tests.simulator.scenario import NEVER_MS, Hand, Scenario, scenario
+from tests.simulator.sim_client import Program, SimClient
 from understudy.broker.amqp.methods import BASIC_ACK
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.group import PERSISTENT
-from tests.simulation.knobs import Knobs
-from tests.simulation.release import BEFORE_MOVES, THIS
-from tests.simulation.scenario import Hand, Scenario, scenario
-from tests.simulation.sim_client import Closed
 from tests.simulation.test_versions import refusals, written
+from tests.simulator import calls
+from tests.simulator.group import PERSISTENT
+from tests.simulator.knobs import Knobs
+from tests.simulator.release import BEFORE_MOVES, THIS
+from tests.simulator.scenario import Hand, Scenario, scenario
+from tests.simulator.sim_client import Closed
 from understudy.broker.amqp.properties import decode_properties, encode_properties
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.queues.moved_bodies import MovedBodies

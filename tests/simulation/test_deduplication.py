@@ -5,10 +5,10 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.knobs import Knobs
-from tests.simulation.scenario import Hand, Scenario, scenario
-from tests.simulation.sim_client import Program, SimClient
+from tests.simulator import calls
+from tests.simulator.knobs import Knobs
+from tests.simulator.scenario import Hand, Scenario, scenario
+from tests.simulator.sim_client import Program, SimClient
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.queues.deduplication import ENABLED, HEADER, TTL
 from understudy.broker.core.topology.policies import Policies, Policy

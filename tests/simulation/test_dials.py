@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import publish_confirmed, scenario
+from tests.simulator import calls
+from tests.simulator.scenario import publish_confirmed, scenario
 
 
 def test_a_dial_to_the_former_primary_does_not_hold_back_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +18,7 @@ def test_a_dial_to_the_former_primary_does_not_hold_back_the_next_one(monkeypatc
         hand.go()
         group.run_ms(300)
         primary.pause()
-        monkeypatch.setattr("tests.simulation.sim_network.DIAL_TIMEOUT_MS", 40_000)
+        monkeypatch.setattr("tests.simulator.sim_network.DIAL_TIMEOUT_MS", 40_000)
         for node in reversed(backups):
             group.crash(node)
         for node in reversed(backups):

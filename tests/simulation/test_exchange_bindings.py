@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.release import BEFORE_EXCHANGE_BINDINGS, THIS
-from tests.simulation.scenario import Hand, Scenario, scenario
-from tests.simulation.sim_client import Closed
 from tests.simulation.test_versions import refusals, run, written
+from tests.simulator import calls
+from tests.simulator.release import BEFORE_EXCHANGE_BINDINGS, THIS
+from tests.simulator.scenario import Hand, Scenario, scenario
+from tests.simulator.sim_client import Closed
 from understudy.broker.log import record
 
 

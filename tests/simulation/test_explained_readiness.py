@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import attrs
 
-from tests.simulation import calls
-from tests.simulation.scenario import Scenario, scenario
-from tests.simulation.sim_node import SimNode
 from tests.simulation.test_large_open_transactions import BODIES as EVENTS
 from tests.simulation.test_large_open_transactions import catch_up_of, is_under_way
-from tests.simulation.world import MS
+from tests.simulator import calls
+from tests.simulator.scenario import Scenario, scenario
+from tests.simulator.sim_node import SimNode
+from tests.simulator.world import MS
 from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.ha.leading.backup_readiness import BackupReadiness
 from understudy.ha.leading.readiness_log import LOG_EVERY_MS

@@ -6,13 +6,13 @@ import itertools
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.group import PERSISTENT, publish, take
-from tests.simulation.scenario import NEVER_MS, Hand, Scenario, named, publish_confirmed, scenario
-from tests.simulation.sim_client import Closed, Program, SimClient
-from tests.simulation.sim_node import SimNode
-from tests.simulation.sim_store import SESSION_MS
-from tests.simulation.world import MS
+from tests.simulator import calls
+from tests.simulator.group import PERSISTENT, publish, take
+from tests.simulator.scenario import NEVER_MS, Hand, Scenario, named, publish_confirmed, scenario
+from tests.simulator.sim_client import Closed, Program, SimClient
+from tests.simulator.sim_node import SimNode
+from tests.simulator.sim_store import SESSION_MS
+from tests.simulator.world import MS
 from understudy.broker.amqp.methods import BASIC_ACK, BASIC_NACK
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.ha.following.backup import Backup

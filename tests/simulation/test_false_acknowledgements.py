@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import attrs
 
-from tests.simulation import calls
-from tests.simulation.group import PERSISTENT
-from tests.simulation.scenario import NEVER_MS, publish_confirmed, scenario
-from tests.simulation.sim_node import SimNode
-from tests.simulation.world import MS
+from tests.simulator import calls
+from tests.simulator.group import PERSISTENT
+from tests.simulator.scenario import NEVER_MS, publish_confirmed, scenario
+from tests.simulator.sim_node import SimNode
+from tests.simulator.world import MS
 from understudy.replicator import wire
 
 

@@ -10,11 +10,11 @@ from random import Random
 
 import pytest
 
-from tests.simulation.cluster import SimCluster
-from tests.simulation.command import main
-from tests.simulation.feed_model import FeedModel
-from tests.simulation.seed_run import run_cluster
-from tests.simulation.sim_feed import SimFeed
+from tests.simulator.cluster import SimCluster
+from tests.simulator.command import main
+from tests.simulator.feed_model import FeedModel
+from tests.simulator.seed_run import run_cluster
+from tests.simulator.sim_feed import SimFeed
 from understudy.broker.core.life.recovery import Recovery
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log.journal_recovery import scan

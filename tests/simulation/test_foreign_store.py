@@ -12,9 +12,9 @@ from contextlib import contextmanager
 import attrs
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import Scenario, publish_confirmed, scenario
-from tests.simulation.sim_node import SimNode
+from tests.simulator import calls
+from tests.simulator.scenario import Scenario, publish_confirmed, scenario
+from tests.simulator.sim_node import SimNode
 from understudy.ha.status import BrokerStatus
 from understudy.ha.store.coordination import GroupState
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import Scenario, named, scenario
-from tests.simulation.sim_client import Closed, Program, SimClient
+from tests.simulator import calls
+from tests.simulator.scenario import Scenario, named, scenario
+from tests.simulator.sim_client import Closed, Program, SimClient
 from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.limits import Limits

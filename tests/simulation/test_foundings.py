@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.checkers.instruments import watching_queues
-from tests.simulation.scenario import Scenario, publish_confirmed
-from tests.simulation.sim_node import SimNode
+from tests.simulator import calls
+from tests.simulator.checkers.instruments import watching_queues
+from tests.simulator.scenario import Scenario, publish_confirmed
+from tests.simulator.sim_node import SimNode
 from understudy.ha.showing.events import LinkRefused
 from understudy.ha.store.coordination import GroupState
 
@@ -27,7 +27,7 @@ def two_brokers() -> Iterator[Scenario]:
 
 def quiet(group: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     checkers = group.cluster.checkers
-    monkeypatch.setattr("tests.simulation.checkers.watch_core", lambda *_: None)
+    monkeypatch.setattr("tests.simulator.checkers.watch_core", lambda *_: None)
     for name in ("opened", "leaving", "touched", "after_event", "shown", "sent", "store_changed", "said"):
         monkeypatch.setattr(checkers, name, lambda *_, **__: None)
     group.cluster.world.after_event = lambda: None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.simulation import calls
-from tests.simulation.scenario import NEVER_MS, Scenario, named, publish_confirmed, scenario
-from tests.simulation.sim_node import SimNode
+from tests.simulator import calls
+from tests.simulator.scenario import NEVER_MS, Scenario, named, publish_confirmed, scenario
+from tests.simulator.sim_node import SimNode
 from understudy.broker.amqp.properties import encode_properties
 
 TRANSIENT = encode_properties(delivery_mode=1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.knobs import least_in_sync
-from tests.simulation.scenario import named, scenario
+from tests.simulator import calls
+from tests.simulator.knobs import least_in_sync
+from tests.simulator.scenario import named, scenario
 
 
 @pytest.mark.parametrize("brokers", [1, 3])

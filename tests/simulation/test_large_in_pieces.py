@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.seed_run import run_seed
+from tests.simulator.seed_run import run_seed
 from understudy.broker.core import broker, state
 from understudy.broker.core.clients import connection, consuming, publishing
 from understudy.broker.log import record

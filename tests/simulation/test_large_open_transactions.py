@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import Scenario, scenario
-from tests.simulation.sim_node import SimNode
+from tests.simulator import calls
+from tests.simulator.scenario import Scenario, scenario
+from tests.simulator.sim_node import SimNode
 from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.ha.status import BrokerStatus
 from understudy.replicator.catch_up import CatchUp

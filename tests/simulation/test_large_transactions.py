@@ -15,12 +15,12 @@ from random import Random
 import attrs
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.group import PERSISTENT
-from tests.simulation.scenario import Hand, Scenario, scenario
-from tests.simulation.sim_client import Program, SimClient
-from tests.simulation.sim_node import SimNode
-from tests.simulation.story import records_of
+from tests.simulator import calls
+from tests.simulator.group import PERSISTENT
+from tests.simulator.scenario import Hand, Scenario, scenario
+from tests.simulator.sim_client import Program, SimClient
+from tests.simulator.sim_node import SimNode
+from tests.simulator.story import records_of
 from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.core.clients.transacting import FLUSH_ACCEPTS
 from understudy.broker.log import record

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.group import PERSISTENT
-from tests.simulation.scenario import NEVER_MS, Hand, Order, Scenario, named, scenario
-from tests.simulation.sim_node import SimNode
-from tests.simulation.test_branches import PREPARED, X, ask, is_prepared, listed, listed_on, refused
 from tests.simulation.test_replicated_transactions import fill
+from tests.simulator import calls
+from tests.simulator.branch_steps import PREPARED, X, ask, is_prepared, listed, listed_on, refused
+from tests.simulator.group import PERSISTENT
+from tests.simulator.scenario import NEVER_MS, Hand, Order, Scenario, named, scenario
+from tests.simulator.sim_node import SimNode
 from understudy.broker.transactions.xa_status import XaStatus
 from understudy.ha.status import BrokerStatus
 

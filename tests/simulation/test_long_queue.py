@@ -15,11 +15,11 @@ from contextlib import nullcontext
 import attrs
 import pytest
 
-from tests.simulation import calls, cluster, scenario
-from tests.simulation.scenario import NEVER_MS, Hand, Order, Scenario
-from tests.simulation.sim_node import SimNode
-from tests.simulation.test_branches import X, ask, listed_on
 from tests.simulation.test_trace_hash import Blind
+from tests.simulator import calls, cluster, scenario
+from tests.simulator.branch_steps import X, ask, listed_on
+from tests.simulator.scenario import NEVER_MS, Hand, Order, Scenario
+from tests.simulator.sim_node import SimNode
 from understudy.broker.message import Message
 from understudy.broker.transactions.xa_status import XaStatus
 from understudy.ha.status import BrokerStatus

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.ledger import Violation
-from tests.simulation.mutations import mutated
-from tests.simulation.nemesis.at_network import UnheardAdd
-from tests.simulation.nemesis.havoc import Havoc
-from tests.simulation.scenario import Hand, Order, Scenario, scenario
-from tests.simulation.sim_client import Program, SimClient
-from tests.simulation.sim_node import SimNode
-from tests.simulation.world import MS
+from tests.simulator import calls
+from tests.simulator.ledger import Violation
+from tests.simulator.mutations import mutated
+from tests.simulator.nemesis.at_network import UnheardAdd
+from tests.simulator.nemesis.havoc import Havoc
+from tests.simulator.scenario import Hand, Order, Scenario, scenario
+from tests.simulator.sim_client import Program, SimClient
+from tests.simulator.sim_node import SimNode
+from tests.simulator.world import MS
 from understudy.broker.amqp.properties import encode_properties
 
 CUT_MS = 15_000

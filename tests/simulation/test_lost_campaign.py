@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import publish_confirmed, scenario
+from tests.simulator import calls
+from tests.simulator.scenario import publish_confirmed, scenario
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])

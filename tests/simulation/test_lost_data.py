@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.simulation.checkers.instruments import watching_queues
-from tests.simulation.group import Group, publish, take
-from tests.simulation.sim_node import SimNode
-from tests.simulation.sim_store import SESSION_MS
-from tests.simulation.world import MS
+from tests.simulator.checkers.instruments import watching_queues
+from tests.simulator.group import Group, publish, take
+from tests.simulator.sim_node import SimNode
+from tests.simulator.sim_store import SESSION_MS
+from tests.simulator.world import MS
 
 
 @pytest.fixture(params=[1, 2, 3])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import Scenario, publish_confirmed, scenario
-from tests.simulation.sim_node import SimNode
+from tests.simulator import calls
+from tests.simulator.scenario import Scenario, publish_confirmed, scenario
+from tests.simulator.sim_node import SimNode
 from understudy.ha.showing.events import GroupWrittenAnew, StoreHoldsGroup, StoreLacksGroup
 from understudy.ha.showing.health import promotion_blockers
 from understudy.ha.store.coordination import GroupState

@@ -11,11 +11,11 @@ from contextlib import suppress
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.checkers.instruments import watching_queues
-from tests.simulation.group import PERSISTENT, Group
-from tests.simulation.sim_client import Closed, Lost, Program, SimClient
-from tests.simulation.sim_node import SimNode
+from tests.simulator import calls
+from tests.simulator.checkers.instruments import watching_queues
+from tests.simulator.group import PERSISTENT, Group
+from tests.simulator.sim_client import Closed, Lost, Program, SimClient
+from tests.simulator.sim_node import SimNode
 from understudy.broker.transactions.xid import Xid
 from understudy.ha.leading.fitness import Fitness
 from understudy.ha.leading.remote_backup import RemoteBackup

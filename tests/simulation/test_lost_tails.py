@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.simulation import calls
-from tests.simulation.checkers.instruments import watching_queues
-from tests.simulation.scenario import NEVER_MS, Scenario, publish_confirmed, scenario
-from tests.simulation.sim_node import SimNode
+from tests.simulator import calls
+from tests.simulator.checkers.instruments import watching_queues
+from tests.simulator.scenario import NEVER_MS, Scenario, publish_confirmed, scenario
+from tests.simulator.sim_node import SimNode
 from understudy.ha.showing.events import LeadHandedOver, LogLacksRecords
 
 LEAST = 1

@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import pytest
 
-from tests.simulation.checkers.instruments import watching_queues
-from tests.simulation.group import Group, publish, take
-from tests.simulation.sim_node import FILLED, SimNode
-from tests.simulation.world import MS
+from tests.simulator.checkers.instruments import watching_queues
+from tests.simulator.group import Group, publish, take
+from tests.simulator.sim_node import FILLED, SimNode
+from tests.simulator.world import MS
 from understudy.broker.amqp.methods import BASIC_NACK
 from understudy.ha.following.low_disk import LowDisk
 from understudy.ha.status import BrokerStatus
@@ -110,7 +110,7 @@ def test_a_backup_whose_own_journal_fills_its_disk_lets_go_of_it(group: Group) -
 
 def test_what_does_not_fit_is_not_let_go(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be caught up, run out of room, and let go of it all again."""
-    monkeypatch.setattr("tests.simulation.sim_node.PLENTY_OF_ROOM", 10)
+    monkeypatch.setattr("tests.simulator.sim_node.PLENTY_OF_ROOM", 10)
     backup = expelled_by_its_own_journal(group)
     backup.start()
     group.run_ms(20_000)

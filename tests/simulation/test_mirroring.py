@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.group import PERSISTENT
-from tests.simulation.scenario import scenario
-from tests.simulation.sim_client import Program, SimClient
-from tests.simulation.world import MS
+from tests.simulator import calls
+from tests.simulator.group import PERSISTENT
+from tests.simulator.scenario import scenario
+from tests.simulator.sim_client import Program, SimClient
+from tests.simulator.world import MS
 
 SEEDS = [1, 2, 3]
 

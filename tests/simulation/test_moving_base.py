@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.group import PERSISTENT
-from tests.simulation.scenario import Scenario, scenario
-from tests.simulation.sim_node import SimNode
 from tests.simulation.test_large_open_transactions import BODIES, catch_up_of, half_sent
-from tests.simulation.world import MS
+from tests.simulator import calls
+from tests.simulator.group import PERSISTENT
+from tests.simulator.scenario import Scenario, scenario
+from tests.simulator.sim_node import SimNode
+from tests.simulator.world import MS
 from understudy.replicator import wire
 from understudy.replicator.catch_up import CatchUp
 from understudy.replicator.id_set import IdSet

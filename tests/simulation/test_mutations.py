@@ -10,10 +10,10 @@ import attrs
 import pytest
 
 from tests.model.mutations import MUTATIONS as MODEL
-from tests.simulation.campaign import Found, Task, look_for
-from tests.simulation.command import main
-from tests.simulation.mutations import MUTATIONS, REQUIRED
-from tests.simulation.sweep import cores, over_processes
+from tests.simulator.campaign import Found, Task, look_for
+from tests.simulator.command import main
+from tests.simulator.mutations import MUTATIONS, REQUIRED
+from tests.simulator.sweep import cores, over_processes
 
 QUICK = (
     "clients-flushed-before-the-journal-answers",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import Hand, Scenario, named, scenario
-from tests.simulation.sim_node import SimNode
-from tests.simulation.world import MS
+from tests.simulator import calls
+from tests.simulator.scenario import Hand, Scenario, named, scenario
+from tests.simulator.sim_node import SimNode
+from tests.simulator.world import MS
 from understudy.ha.status import BrokerStatus
 
 TIMEOUT_MS = 1_000

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import Scenario, scenario
-from tests.simulation.sim_node import SimNode
+from tests.simulator import calls
+from tests.simulator.scenario import Scenario, scenario
+from tests.simulator.sim_node import SimNode
 
 QUEUES = ("a", "b", "c")
 ROUNDS = 7

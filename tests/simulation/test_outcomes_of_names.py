@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import NEVER_MS, Scenario, named, scenario
-from tests.simulation.sim_client import Program, SimClient
+from tests.simulator import calls
+from tests.simulator.scenario import NEVER_MS, Scenario, named, scenario
+from tests.simulator.sim_client import Program, SimClient
 from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.limits import Limits

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.checkers.instruments import watching_queues
-from tests.simulation.group import Group
-from tests.simulation.sim_client import Program, SimClient
+from tests.simulator import calls
+from tests.simulator.checkers.instruments import watching_queues
+from tests.simulator.group import Group
+from tests.simulator.sim_client import Program, SimClient
 from understudy.broker.amqp.properties import encode_properties
 
 

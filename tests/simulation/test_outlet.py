@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from tests.simulation.cluster import SimCluster
-from tests.simulation.seed_run import run_cluster
-from tests.simulation.sim_feed import SimFeed
+from tests.simulator.cluster import SimCluster
+from tests.simulator.seed_run import run_cluster
+from tests.simulator.sim_feed import SimFeed
 from understudy.broker.log.position import Position
 from understudy.broker.log.segment import NoJournalError
 from understudy.observers import events_schema as schema

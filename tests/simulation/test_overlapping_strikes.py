@@ -7,8 +7,8 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from tests.simulation.nemesis.at_brokers import DiskFilled, DiskFull, DiskHang, DiskLow, Pause, PowerAll
-from tests.simulation.nemesis.at_network import (
+from tests.simulator.nemesis.at_brokers import DiskFilled, DiskFull, DiskHang, DiskLow, Pause, PowerAll
+from tests.simulator.nemesis.at_network import (
     GroupLost,
     GroupSetBack,
     Partition,
@@ -21,10 +21,10 @@ from tests.simulation.nemesis.at_network import (
     SwizzleClog,
     UnheardAdd,
 )
-from tests.simulation.nemesis.havoc import Havoc
-from tests.simulation.nemesis.strike import Strike
-from tests.simulation.nemesis.strikes import STRIKES
-from tests.simulation.scenario import Scenario, scenario
+from tests.simulator.nemesis.havoc import Havoc
+from tests.simulator.nemesis.strike import Strike
+from tests.simulator.nemesis.strikes import STRIKES
+from tests.simulator.scenario import Scenario, scenario
 
 
 def test_who_is_clogged_stays_so_until_its_own_turn_comes() -> None:

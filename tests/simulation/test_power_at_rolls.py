@@ -11,13 +11,13 @@ from contextlib import suppress
 import attrs
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.checkers.instruments import watching_queues
-from tests.simulation.group import PERSISTENT, Group
-from tests.simulation.knobs import Knobs
-from tests.simulation.sim_client import Closed, Lost, Program, SimClient
-from tests.simulation.sim_node import SimNode
-from tests.simulation.world import MS
+from tests.simulator import calls
+from tests.simulator.checkers.instruments import watching_queues
+from tests.simulator.group import PERSISTENT, Group
+from tests.simulator.knobs import Knobs
+from tests.simulator.sim_client import Closed, Lost, Program, SimClient
+from tests.simulator.sim_node import SimNode
+from tests.simulator.world import MS
 from understudy.testing.disk import PowerCutError
 
 SMALL = 64 << 10

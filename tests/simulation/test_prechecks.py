@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import scenario
 from tests.simulation.test_outcomes_of_names import ask_now
+from tests.simulator import calls
+from tests.simulator.scenario import scenario
 
 
 @pytest.mark.parametrize("by", ["power", "network"])

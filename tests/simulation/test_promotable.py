@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from tests.simulation.seed_run import End, run_seed
+from tests.simulator.seed_run import End, run_seed
 from understudy.ha.following.backup import Backup
 from understudy.ha.ha_broker import HaBroker
 from understudy.ha.showing.health import KINDS, promotion_blockers

@@ -5,12 +5,12 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.group import PERSISTENT
-from tests.simulation.knobs import Knobs
-from tests.simulation.scenario import Scenario, publish_confirmed, scenario
-from tests.simulation.sim_client import Closed, Program, SimClient
-from tests.simulation.world import MS
+from tests.simulator import calls
+from tests.simulator.group import PERSISTENT
+from tests.simulator.knobs import Knobs
+from tests.simulator.scenario import Scenario, publish_confirmed, scenario
+from tests.simulator.sim_client import Closed, Program, SimClient
+from tests.simulator.world import MS
 from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.limits import Limits

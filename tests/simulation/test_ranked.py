@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import scenario
 from tests.simulation.test_failovers import served
+from tests.simulator import calls
+from tests.simulator.scenario import scenario
 from understudy.broker.amqp.properties import encode_properties
 
 

@@ -1,14 +1,17 @@
-"""The scenario of docs/recipes.md runs as it stands there."""
+"""The scenarios of docs/recipes.md and of the simulator's README run as they stand there."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-DOC = Path(__file__).parents[2] / "docs" / "recipes.md"
+import pytest
+
+ROOT = Path(__file__).parents[2]
 
 
-def test_the_scenario_of_the_page_holds() -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```$", DOC.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize("page", ["docs/recipes.md", "tests/simulator/README.md"])
+def test_the_scenario_of_the_page_holds(page: str) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert len(blocks) == 1
-    exec(compile(blocks[0], str(DOC), "exec"), {})  # our own page
+    exec(compile(blocks[0], page, "exec"), {})  # our own page

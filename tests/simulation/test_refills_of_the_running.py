@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.simulation import calls
-from tests.simulation.scenario import NEVER_MS, publish_confirmed, scenario
+from tests.simulator import calls
+from tests.simulator.scenario import NEVER_MS, publish_confirmed, scenario
 from understudy.broker.amqp.properties import encode_properties
 
 TRANSIENT = encode_properties()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.checkers.instruments import watching_queues
-from tests.simulation.group import PERSISTENT
-from tests.simulation.scenario import NEVER_MS, Scenario, named, publish_confirmed, scenario
-from tests.simulation.sim_client import Closed, Program, SimClient
-from tests.simulation.sim_node import SimNode
 from tests.simulation.test_healing import TRANSIENT, lose_an_event
 from tests.simulation.test_large_open_transactions import BODIES, half_sent
+from tests.simulator import calls
+from tests.simulator.checkers.instruments import watching_queues
+from tests.simulator.group import PERSISTENT
+from tests.simulator.scenario import NEVER_MS, Scenario, named, publish_confirmed, scenario
+from tests.simulator.sim_client import Closed, Program, SimClient
+from tests.simulator.sim_node import SimNode
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.broker.transactions.xid import Xid
 from understudy.ha.status import BrokerStatus

@@ -5,10 +5,10 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.checkers.instruments import watching_queues
-from tests.simulation.group import PERSISTENT
-from tests.simulation.scenario import Scenario, publish_confirmed, scenario
+from tests.simulator import calls
+from tests.simulator.checkers.instruments import watching_queues
+from tests.simulator.group import PERSISTENT
+from tests.simulator.scenario import Scenario, publish_confirmed, scenario
 from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.state import EMPTY_TABLE

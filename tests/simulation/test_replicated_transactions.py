@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.group import PERSISTENT
-from tests.simulation.knobs import least_in_sync
-from tests.simulation.scenario import NEVER_MS, Hand, Order, Scenario, named, scenario
-from tests.simulation.sim_client import Closed, Lost, Program, SimClient
-from tests.simulation.sim_node import SimNode
+from tests.simulator import calls
+from tests.simulator.group import PERSISTENT
+from tests.simulator.knobs import least_in_sync
+from tests.simulator.scenario import NEVER_MS, Hand, Order, Scenario, named, scenario
+from tests.simulator.sim_client import Closed, Lost, Program, SimClient
+from tests.simulator.sim_node import SimNode
 from understudy.broker.security import Permissions, User
 from understudy.ha.status import BrokerStatus
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.group import PERSISTENT
-from tests.simulation.levels_kit import (
+from tests.simulator import calls
+from tests.simulator.group import PERSISTENT
+from tests.simulator.levels_kit import (
     ALL,
     CONFIGURATION,
     LEVELS,
@@ -21,8 +21,8 @@ from tests.simulation.levels_kit import (
     holds,
     three_queues,
 )
-from tests.simulation.scenario import Hand, scenario
-from tests.simulation.sim_client import Closed, Program, SimClient
+from tests.simulator.scenario import Hand, scenario
+from tests.simulator.sim_client import Closed, Program, SimClient
 from understudy.broker.core.queues.digest import queue_digests
 from understudy.broker.core.queues.replication_level import REPLICATE, ReplicationLevel
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import attrs
 
-from tests.simulation import calls
-from tests.simulation.knobs import Knobs
-from tests.simulation.scenario import scenario
+from tests.simulator import calls
+from tests.simulator.knobs import Knobs
+from tests.simulator.scenario import scenario
 
 RESTARTS = 24
 SEGMENT_BYTES = 32 << 10

@@ -22,9 +22,9 @@ from tests.simulation import (
     test_transient_holes,
     test_transients_of_branches,
 )
-from tests.simulation.ledger import Violation
-from tests.simulation.mutations import CAMPAIGN, MUTATIONS, mutated
-from tests.simulation.sim_client import Closed
+from tests.simulator.ledger import Violation
+from tests.simulator.mutations import CAMPAIGN, MUTATIONS, mutated
+from tests.simulator.sim_client import Closed
 
 STORIES: dict[str, Callable[[], None]] = {
     "brought-without-is-not-told": test_transient_holes.test_who_was_brought_up_without_them_says_so_when_it_leads,

@@ -7,8 +7,8 @@ from pathlib import Path
 import attrs
 import pytest
 
-from tests.simulation.nemesis.ambushes import MOMENTS
-from tests.simulation.nemesis.at_brokers import (
+from tests.simulator.nemesis.ambushes import MOMENTS
+from tests.simulator.nemesis.at_brokers import (
     ClockJump,
     Crash,
     CrashAll,
@@ -25,7 +25,7 @@ from tests.simulation.nemesis.at_brokers import (
     Wipe,
     WipePrimary,
 )
-from tests.simulation.nemesis.at_network import (
+from tests.simulator.nemesis.at_network import (
     ClientReset,
     GroupLost,
     GroupSetBack,
@@ -41,13 +41,13 @@ from tests.simulation.nemesis.at_network import (
     SwizzleClog,
     UnheardAdd,
 )
-from tests.simulation.nemesis.at_operators import Order
-from tests.simulation.nemesis.strike import Lurking, Struck
-from tests.simulation.nemesis.strikes import STRIKES
-from tests.simulation.shrinking import Finding, Script, ScriptError, parse, read, show
-from tests.simulation.shrinking.script import PLAIN
-from tests.simulation.shrinking.script_text import KNOBS, get_knob
-from tests.simulation.shrinking.strike_text import brokers_of, read_strike, show_strike
+from tests.simulator.nemesis.at_operators import Order
+from tests.simulator.nemesis.strike import Lurking, Struck
+from tests.simulator.nemesis.strikes import STRIKES
+from tests.simulator.shrinking import Finding, Script, ScriptError, parse, read, show
+from tests.simulator.shrinking.script import PLAIN
+from tests.simulator.shrinking.script_text import KNOBS, get_knob
+from tests.simulator.shrinking.strike_text import brokers_of, read_strike, show_strike
 
 EACH = (
     Crash(broker="b1", back_ms=20),

@@ -6,13 +6,13 @@ from functools import cache
 
 import pytest
 
-from tests.simulation.cluster import SimCluster
-from tests.simulation.nemesis import Nemesis, ScriptedNemesis
-from tests.simulation.nemesis.ambushes import MOMENTS
-from tests.simulation.nemesis.at_brokers import Crash
-from tests.simulation.nemesis.strike import Struck
-from tests.simulation.nemesis.strikes import STRIKES
-from tests.simulation.seed_run import run_cluster
+from tests.simulator.cluster import SimCluster
+from tests.simulator.nemesis import Nemesis, ScriptedNemesis
+from tests.simulator.nemesis.ambushes import MOMENTS
+from tests.simulator.nemesis.at_brokers import Crash
+from tests.simulator.nemesis.strike import Struck
+from tests.simulator.nemesis.strikes import STRIKES
+from tests.simulator.seed_run import run_cluster
 
 SEEDS = (*range(61, 66), 19, 122)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from tests.simulation.cluster import SimCluster
-from tests.simulation.knobs import Knobs, least_in_sync
+from tests.simulator.cluster import SimCluster
+from tests.simulator.knobs import Knobs, least_in_sync
 
 
 @attrs.frozen
@@ -38,7 +38,7 @@ class Drawn:
     def knobs(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> Knobs:
         """The knobs of `seed` as it was found."""
         if not self.small_segments:
-            monkeypatch.setattr("tests.simulation.knobs.SMALL_SEGMENTS_SHARE", 0.0)
+            monkeypatch.setattr("tests.simulator.knobs.SMALL_SEGMENTS_SHARE", 0.0)
         knobs = Knobs.draw(seed)
         workloads = knobs.workloads - self.without - {"ranked"}
         if self.distributed is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.checkers.instruments import watching_queues
-from tests.simulation.group import Group, publish
+from tests.simulator.checkers.instruments import watching_queues
+from tests.simulator.group import Group, publish
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.cluster import SimCluster
-from tests.simulation.command import main
-from tests.simulation.ledger import Violation
-from tests.simulation.nemesis.at_brokers import CrashAll, Pause
-from tests.simulation.nemesis.at_network import Partition, StoreOutage
-from tests.simulation.nemesis.strike import Struck
-from tests.simulation.scenario_command import FOLDER
-from tests.simulation.seed_run import run_seed
-from tests.simulation.shrinking import Finding, HoldsError, Script, read, shrink
-from tests.simulation.shrinking.ddmin import ddmin
-from tests.simulation.shrinking.shrinker import among
+from tests.simulator.cluster import SimCluster
+from tests.simulator.command import main
+from tests.simulator.ledger import Violation
+from tests.simulator.nemesis.at_brokers import CrashAll, Pause
+from tests.simulator.nemesis.at_network import Partition, StoreOutage
+from tests.simulator.nemesis.strike import Struck
+from tests.simulator.scenario_command import FOLDER
+from tests.simulator.seed_run import run_seed
+from tests.simulator.shrinking import Finding, HoldsError, Script, read, shrink
+from tests.simulator.shrinking.ddmin import ddmin
+from tests.simulator.shrinking.shrinker import among
 
 MUTATION = "closed-at-promotion-is-aborted"
 LIKELY = 152
@@ -138,7 +138,7 @@ def test_a_failure_at_the_end_is_shrunk_too(monkeypatch: pytest.MonkeyPatch) -> 
     shrunk = shrink(seed, most_runs=60)
     assert [struck.strike.verb for struck in shrunk.after.strikes] == ["crash"]
     assert shrunk.after.leave_ms is not None
-    assert shrunk.after.finds == Finding("G2", "test_shrinking")
+    assert shrunk.after.finds == Finding("G2", "tests/simulation/test_shrinking")
 
 
 def test_a_seed_that_holds_is_not_shrunk(capsys: pytest.CaptureFixture[str]) -> None:

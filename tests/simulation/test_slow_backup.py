@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.group import PERSISTENT
-from tests.simulation.scenario import NEVER_MS, Hand, Scenario, named, scenario
-from tests.simulation.sim_node import SimNode
-from tests.simulation.world import MS
+from tests.simulator import calls
+from tests.simulator.group import PERSISTENT
+from tests.simulator.scenario import NEVER_MS, Hand, Scenario, named, scenario
+from tests.simulator.sim_node import SimNode
+from tests.simulator.world import MS
 from understudy.broker.core.limits import Limits
 from understudy.broker.log import frame
 from understudy.replicator import wire

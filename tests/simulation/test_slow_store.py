@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import Scenario, publish_confirmed, scenario
+from tests.simulator import calls
+from tests.simulator.scenario import Scenario, publish_confirmed, scenario
 from understudy.ha.showing.events import SetChanged
 
 ANSWERS_AFTER_MS = 1_500

@@ -5,9 +5,9 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import Scenario, scenario
-from tests.simulation.sim_node import SimNode
+from tests.simulator import calls
+from tests.simulator.scenario import Scenario, scenario
+from tests.simulator.sim_node import SimNode
 from understudy.ha.status import BrokerStatus
 
 SESSION_IS_OVER_MS = 4_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.sweep import sweep
+from tests.simulator.sweep import sweep
 
 SEEDS = range(400)
 SHORT = range(12)

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.tampering import TAMPERINGS, Tampering, complaints_of
-from tests.simulation.tampering.complaints import ACCOUNTS, SIMULATION
+from tests.simulator.tampering import TAMPERINGS, Tampering, complaints_of
+from tests.simulator.tampering.complaints import ACCOUNTS, SIMULATION
 from understudy.client.verdicts import LOG_VERDICTS
 
 COMPLAINING = (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.release import BEFORE, THIS
-from tests.simulation.scenario import Hand, Scenario, scenario
-from tests.simulation.sim_node import SimNode
-from tests.simulation.test_branches import X
 from tests.simulation.test_versions import run, written
+from tests.simulator import calls
+from tests.simulator.branch_steps import X
+from tests.simulator.release import BEFORE, THIS
+from tests.simulator.scenario import Hand, Scenario, scenario
+from tests.simulator.sim_node import SimNode
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.log import record
 from understudy.broker.transactions.xa_status import XaStatus

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.simulation import cluster
-from tests.simulation.checkers import Checkers, holders, moved_once, routes
-from tests.simulation.checkers.accounts import Accounts
-from tests.simulation.checkers.restart import Restart
-from tests.simulation.cluster import SimCluster
-from tests.simulation.seed_run import ROOT, run_cluster
+from tests.simulator import cluster
+from tests.simulator.checkers import Checkers, holders, moved_once, routes
+from tests.simulator.checkers.accounts import Accounts
+from tests.simulator.checkers.restart import Restart
+from tests.simulator.cluster import SimCluster
+from tests.simulator.seed_run import ROOT, run_cluster
 
 SEEDS = (14, 21, 25)
 """Cheap seeds with groups of 4, 5 and 3 brokers, catch-ups, step-downs and refusals."""
@@ -24,7 +24,7 @@ WIPED = (5, 8)
 """A broker loses its data, is expelled, and comes back as new."""
 PROGRAM = """
 import sys
-from tests.simulation.seed_run import run_seed
+from tests.simulator.seed_run import run_seed
 for seed in map(int, sys.argv[1:]):
     print(seed, run_seed(seed).report.trace_hash)
 """

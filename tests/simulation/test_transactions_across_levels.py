@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.levels_kit import (
+from tests.simulator import calls
+from tests.simulator.levels_kit import (
     ALL,
     CONFIGURATION,
     LEVELS,
@@ -18,7 +18,7 @@ from tests.simulation.levels_kit import (
     holds,
     three_queues,
 )
-from tests.simulation.scenario import NEVER_MS, Hand, Scenario, named, scenario
+from tests.simulator.scenario import NEVER_MS, Hand, Scenario, named, scenario
 from understudy.broker.log import frame, record
 
 WHICH = pytest.mark.parametrize("which", [0, 1])

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.checkers.instruments import watching_queues
-from tests.simulation.group import Group
-from tests.simulation.scenario import NEVER_MS, Scenario, publish_confirmed, scenario
-from tests.simulation.sim_client import Program, SimClient
-from tests.simulation.sim_node import SimNode
+from tests.simulator import calls
+from tests.simulator.checkers.instruments import watching_queues
+from tests.simulator.group import Group
+from tests.simulator.scenario import NEVER_MS, Scenario, publish_confirmed, scenario
+from tests.simulator.sim_client import Program, SimClient
+from tests.simulator.sim_node import SimNode
 from understudy.broker.amqp.properties import encode_properties
 from understudy.ha.status import BrokerStatus
 

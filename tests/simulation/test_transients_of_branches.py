@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import NEVER_MS, Hand, Scenario, scenario
-from tests.simulation.sim_node import SimNode
+from tests.simulator import calls
+from tests.simulator.scenario import NEVER_MS, Hand, Scenario, scenario
+from tests.simulator.sim_node import SimNode
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.transactions.xa_status import XaStatus
 from understudy.broker.transactions.xid import Xid

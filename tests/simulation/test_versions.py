@@ -9,11 +9,11 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.operator import command
-from tests.simulation.release import AFTER_NEXT, FUTURE_KIND, NEXT, THIS, Release, future_record
-from tests.simulation.scenario import NEVER_MS, Hand, Scenario, named, scenario
-from tests.simulation.sim_node import SimNode
+from tests.simulator import calls
+from tests.simulator.operator import command
+from tests.simulator.release import AFTER_NEXT, FUTURE_KIND, NEXT, THIS, Release, future_record
+from tests.simulator.scenario import NEVER_MS, Hand, Scenario, named, scenario
+from tests.simulator.sim_node import SimNode
 from understudy.broker.core.life.meta import Meta
 from understudy.broker.log import record
 from understudy.ha.showing.events import LinkRefused

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import NEVER_MS, Scenario, scenario
-from tests.simulation.sim_node import TICK_US, SimNode
-from tests.simulation.world import MS
+from tests.simulator import calls
+from tests.simulator.scenario import NEVER_MS, Scenario, scenario
+from tests.simulator.sim_node import TICK_US, SimNode
+from tests.simulator.world import MS
 from understudy.broker.amqp.properties import encode_properties
 
 LIFE_MS = 30_000

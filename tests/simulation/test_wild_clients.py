@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from tests.simulation.cluster import SimCluster
-from tests.simulation.knobs import Knobs
+from tests.simulator.cluster import SimCluster
+from tests.simulator.knobs import Knobs
 
 LEAST = {"wild transactions": 20, "wild messages got": 30, "wild clients closed": 5}
 """What the wild ones have committed, were given, and were told to be wrong: the run goes on until then, for the others alone may

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import calls
-from tests.simulation.scenario import Scenario, scenario
-from tests.simulation.sim_client import Program, SimClient
-from tests.simulation.world import MS
+from tests.simulator import calls
+from tests.simulator.scenario import Scenario, scenario
+from tests.simulator.sim_client import Program, SimClient
+from tests.simulator.world import MS
 from understudy.broker.amqp.properties import encode_properties
 
 CONFIRM_MS = 500

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.simulation.world import Chance, World
+from tests.simulator.world import Chance, World
 
 
 def test_chance_draws_what_random_draws() -> None:

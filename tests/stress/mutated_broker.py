@@ -1,4 +1,4 @@
-"""A broker with one known bug (``tests/simulation/mutations``), for ``scripts/stress --mutation NAME``.
+"""A broker with one known bug (``tests/simulator/mutations``), for ``scripts/stress --mutation NAME``.
 
 python -m tests.stress.mutated_broker NAME --config FILE --supervised
 python -m tests.stress.mutated_broker --list
@@ -9,7 +9,7 @@ from __future__ import annotations
 import runpy
 import sys
 
-from tests.simulation.mutations import CAMPAIGN, mutated
+from tests.simulator.mutations import CAMPAIGN, mutated
 
 
 def main() -> None:

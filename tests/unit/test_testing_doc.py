@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import checkers
-from tests.simulation.knobs import ALL_FAULTS
-from tests.simulation.mutations import CAMPAIGN
-from tests.simulation.tampering import complaints_of
+from tests.simulator import checkers
+from tests.simulator.knobs import ALL_FAULTS
+from tests.simulator.mutations import CAMPAIGN
+from tests.simulator.tampering import complaints_of
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")

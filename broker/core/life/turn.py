@@ -21,7 +21,7 @@ A turn, step by step, and what each step waits for:
 7. **after the turn**: what nobody waits for. A backup applies.
 
 The engine does no I/O and decides no more than this order. The server (``broker.server.turn.node_driver``) and the simulator
-(``tests/simulation/sim_node.py``) drive the same engine.
+(``tests/simulator/sim_node.py``) drive the same engine.
 """
 
 from __future__ import annotations

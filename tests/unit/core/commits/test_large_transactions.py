@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.memory_spill import MemorySpill
+from tests.simulator.memory_spill import MemorySpill
 from tests.unit.core.core_kit import publish
 from tests.unit.core.life.test_recovery import KeptCore
 from understudy.broker.amqp.methods import BASIC_ACK, BASIC_CONSUME, BASIC_DELIVER, TX_COMMIT, TX_SELECT, encode_method

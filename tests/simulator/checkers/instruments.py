@@ -1,0 +1,222 @@
+"""Hooks the checkers into a node's core, without a word about simulation in the product.
+
+Queues tell what comes and goes through overrides of some methods of `Queue`, in force while a cluster runs. Which node a
+queue belongs to is found by the one object that all queues of a node share: its counter of live offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tests.simulator.checkers.reference import number_of, number_of_return
+from understudy.broker.core.queues.queue import Queue
+from understudy.broker.core.state import BrokerState
+from understudy.broker.log import frame, record
+from understudy.broker.log.kept_log import Batch
+from understudy.broker.log.live_offsets import LiveOffsets
+from understudy.broker.log.return_record import Returned
+from understudy.broker.message import Message
+from understudy.broker.transactions.tx_buffer import TxBuffer
+
+if TYPE_CHECKING:
+    from tests.simulator.checkers import Checkers
+    from tests.simulator.sim_node import SimNode
+
+
+class WatchedLive(LiveOffsets):
+    """A node's live-offset counter; here it also carries what the checkers keep of one core.
+
+    Attributes:
+        kept, all: digests of what the queues hold (`checkers.reference`).
+        durable_offset, fresh, part: as they were when the node was looked at last.
+        doubts_at: where in the log the branches that it lists were compared last.
+        bases: how many of a catch-up it has taken, in its recovery too.
+        hole_at: where the log that it received last had places whose transient records the sender had not kept.
+        refilled_at: what a refill has brought may be of any place in the log up to here.
+    """
+
+    __slots__ = (
+        "all",
+        "bases",
+        "doubts_at",
+        "durable_offset",
+        "fresh",
+        "hole_at",
+        "kept",
+        "node",
+        "part",
+        "refilled_at",
+    )
+
+    def __init__(self, node: SimNode) -> None:
+        super().__init__()
+        self.node = node
+        self.kept = 0
+        self.all = 0
+        self.durable_offset = 0
+        self.fresh = True
+        self.refilled_at = 0
+        self.hole_at = 0
+        self.doubts_at = -1
+        self.part = False
+        self.bases = 0
+
+    def flip(self, queue: Queue, entry_id: int, message: Message, deadline_ms: int) -> None:
+        """A message came or went."""
+        number = number_of(queue.id, entry_id, message, deadline_ms)
+        self.all ^= number
+        if message.persistent and queue.durable:
+            self.kept ^= number
+
+    def flip_return(self, queue: Queue, entry_id: int) -> None:
+        """Begin or end to count the knowledge of ``queue`` about a message that is there."""
+        number = number_of_return(queue.id, entry_id, queue.returns.of(entry_id)) if queue.returns is not None else 0
+        if number:
+            self.all ^= number
+            if queue.entries[entry_id].message.persistent and queue.durable:
+                self.kept ^= number
+
+
+def watch_core(checkers: Checkers, node: SimNode) -> None:
+    """Watch a new core of ``node``, which has been recovered."""
+    state = node.node.state
+    broker = node.node.broker
+    log = state.log
+    lead = broker.lead
+    apply_up_to, close_batch, receive_batch = log.apply_up_to, log.close_batch, state.receive_batch
+
+    def decided(tx: TxBuffer) -> None:
+        checkers.replicas.decided(node, tx)
+
+    def stable(offset: int) -> bool:
+        if offset > log.stable and state.deciding and broker.leading:
+            checkers.chosen.stable_at(node, offset)
+        return apply_up_to(offset)
+
+    def closed() -> Batch | None:
+        batch = close_batch()
+        if batch is not None:
+            checkers.reference.writes_at(broker.epoch, node.fair_time.ms)
+            checkers.chosen.batch(node, bytes(batch.frame))
+        return batch
+
+    def received(data: bytes) -> None:
+        octets = bytes(data)
+        checkers.chosen.batch(node, octets)
+        receive_batch(data)
+        if state.holes and any(
+            kind == record.HOLE for kind, _, _ in record.records_of(octets, frame.BATCH_HEADER_BYTES)
+        ):
+            node.watched.hole_at = log.end
+
+    def leads(epoch: int, name: str, transients_lost: bool) -> int:
+        checkers.levels.holds_the_log_alone(node, "begins to lead")
+        return lead(epoch, name, transients_lost)
+
+    broker.lead = leads  # type: ignore[method-assign]
+    state.on_applied_tx.insert(0, decided)
+    log.apply_up_to = stable  # type: ignore[method-assign, assignment]
+    log.close_batch = closed  # type: ignore[method-assign]
+    state.receive_batch = received  # type: ignore[method-assign]
+    broker.on_delivered.append(lambda queue, entry, redelivered: checkers.returns.handed_out(node, queue, entry))
+    broker.on_delivered.append(
+        lambda queue, entry, redelivered: checkers.order.handed_out(node, queue, entry, redelivered)
+    )
+    broker.on_delivered.append(lambda queue, entry, _: checkers.served.handed_out(node, queue, entry))
+
+
+_put_before_log = BrokerState.put_before_log
+_enqueue, _remove, _clear, _take_over = Queue.enqueue, Queue.remove, Queue.clear, Queue.take_over
+_know, _forget_counts = Queue.know, Queue.forget_counts
+
+
+def _watched_enqueue(self: Queue, entry_id: int, message: Message, deadline_ms: int) -> None:
+    live = self.live
+    if isinstance(live, WatchedLive) and self.logged and entry_id not in self.entries:
+        live.flip(self, entry_id, message, deadline_ms)
+        node = live.node
+        node.checkers.order.enqueued(node, self, entry_id, message.persistent and self.durable)
+        if deadline_ms:
+            node.checkers.order.arrived(node, self, entry_id)
+    _enqueue(self, entry_id, message, deadline_ms)
+
+
+def _watched_remove(self: Queue, entry_id: int) -> bool:
+    live = self.live
+    if isinstance(live, WatchedLive) and self.logged:
+        entry = self.entries.get(entry_id)
+        if entry is not None:
+            live.flip(self, entry_id, entry.message, entry.deadline_ms)
+            live.flip_return(self, entry_id)
+    return _remove(self, entry_id)
+
+
+def _watched_clear(self: Queue) -> None:
+    live = self.live
+    if isinstance(live, WatchedLive) and self.logged:
+        for entry_id, entry in self.entries.items():
+            live.flip(self, entry_id, entry.message, entry.deadline_ms)
+            live.flip_return(self, entry_id)
+    _clear(self)
+
+
+def _watched_know(self: Queue, entry_id: int, returned: Returned) -> bool:
+    live = self.live
+    watched = isinstance(live, WatchedLive) and self.logged and entry_id in self.entries
+    if watched:
+        live.flip_return(self, entry_id)  # type: ignore[attr-defined]
+    news = _know(self, entry_id, returned)
+    if watched:
+        live.flip_return(self, entry_id)  # type: ignore[attr-defined]
+    return news
+
+
+def _watched_forget_counts(self: Queue) -> None:
+    live = self.live
+    if not isinstance(live, WatchedLive) or not self.logged:
+        _forget_counts(self)
+        return
+    for entry_id in self.entries:
+        live.flip_return(self, entry_id)
+    _forget_counts(self)
+    for entry_id in self.entries:
+        live.flip_return(self, entry_id)
+
+
+def _watched_take_over(self: Queue, place: Queue) -> None:
+    live = self.live
+    if isinstance(live, WatchedLive):
+        for entry_id, entry in place.entries.items():
+            live.flip(place, entry_id, entry.message, entry.deadline_ms)
+            live.flip(self, entry_id, entry.message, entry.deadline_ms)
+            live.flip_return(place, entry_id)
+    known = list(place.returns.known) if place.returns is not None else []
+    _take_over(self, place)
+    if isinstance(live, WatchedLive):
+        for entry_id in known:  # what becomes known now has been counted
+            live.flip_return(self, entry_id)
+
+
+def _watched_put_before_log(self: BrokerState) -> None:
+    live = self.live
+    if isinstance(live, WatchedLive):
+        live.bases += 1
+    _put_before_log(self)
+
+
+@contextmanager
+def watching_queues() -> Iterator[None]:
+    """Watch every queue of every simulated node while this lasts."""
+    BrokerState.put_before_log = _watched_put_before_log  # type: ignore[method-assign]
+    Queue.enqueue, Queue.remove = _watched_enqueue, _watched_remove  # type: ignore[method-assign]
+    Queue.clear, Queue.take_over = _watched_clear, _watched_take_over  # type: ignore[method-assign]
+    Queue.know, Queue.forget_counts = _watched_know, _watched_forget_counts  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Queue.enqueue, Queue.remove = _enqueue, _remove  # type: ignore[method-assign]
+        Queue.clear, Queue.take_over = _clear, _take_over  # type: ignore[method-assign]
+        Queue.know, Queue.forget_counts = _know, _forget_counts  # type: ignore[method-assign]
+        BrokerState.put_before_log = _put_before_log  # type: ignore[method-assign]
