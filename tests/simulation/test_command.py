@@ -112,7 +112,7 @@ def test_an_error_is_no_violation_but_keeps_its_traceback(monkeypatch: pytest.Mo
     assert result.end is End.ERROR
     assert result.promise == "KeyError"
     assert "in final_check" in result.traceback or "in broken" in result.traceback
-    assert result.where.startswith("tests/simulator/")
+    assert result.where.startswith("tests/simulation/")
 
 
 def test_a_known_bug_is_found_by_a_checker(capsys: pytest.CaptureFixture[str]) -> None:
