@@ -12,6 +12,7 @@ import jakarta.jms.Session;
 import jakarta.jms.TextMessage;
 import jakarta.jms.Topic;
 import java.io.IOException;
+import java.net.Socket;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -52,6 +53,7 @@ public final class JmsProgram {
         private Connection connection;
         private Session session;
         private MessageProducer producer;
+        private volatile Socket socket;
 
         Place(String client) throws Exception {
             this.client = client;
@@ -64,6 +66,7 @@ public final class JmsProgram {
                 try {
                     RMQConnectionFactory factory = new RMQConnectionFactory();
                     factory.setUri(Books.URL);
+                    factory.setAmqpConnectionFactoryPostProcessor(inner -> inner.setSocketConfigurator(made -> socket = made));
                     connection = factory.createConnection();
                     connection.setClientID(client);
                     isLost = false;
@@ -89,6 +92,11 @@ public final class JmsProgram {
                 }
                 connection = null;
             }
+        }
+
+        /** End the connection as a process does that dies: the broker counts what it held as failed. */
+        void cut() throws IOException {
+            socket.close();
         }
 
         void send(List<String> names, String text) throws JMSException {
@@ -212,6 +220,36 @@ public final class JmsProgram {
         place.close();
     }
 
+    /** True if the count of a message rises with each consumer that dies, also through a failover. */
+    private static boolean countsAreKept() throws Exception {
+        Place place = new Place("counting");
+        place.send(List.of("counted"), "counted");
+        place.session.commit();
+        boolean right = true;
+        for (int expected = 1; expected <= 4; expected++) {
+            if (expected > 1) {
+                place.cut();
+            }
+            if (expected == 3) {
+                Books.kill(3);
+            }
+            place.open();
+            int count = Books.patiently(() -> {
+                try {
+                    return place.receive("counted", DRAIN_MS).getIntProperty("JMSXDeliveryCount");
+                } catch (JMSException | NullPointerException error) {
+                    place.open();
+                    throw error;
+                }
+            });
+            Books.progress("JMSXDeliveryCount " + count);
+            right &= count == expected;
+        }
+        place.session.commit();
+        place.close();
+        return right;
+    }
+
     /** True if a selector of a topic is refused with 406, and the refusal names the type of exchange that it takes. */
     private static boolean selectorsAreRefused() throws Exception {
         Place place = new Place("selecting");
@@ -247,6 +285,7 @@ public final class JmsProgram {
         mover.join(MOVED_MS);
         program.drain();
         Map<String, Boolean> facts = program.tally.facts();
+        facts.put("counts_are_kept", countsAreKept());
         facts.put("redeliveries_are_told", program.redeliveries > 0 && program.redeliveriesAreTold);
         facts.put("selectors_are_refused", refused);
         facts.put("the_mover_has_ended", !mover.isAlive());
