@@ -31,10 +31,11 @@ class Message:
     ``properties`` are the raw bytes of the AMQP content header after the body size (flags and list), forwarded as they
     came. ``body`` may have been spilled: :meth:`content` reads it; a large one is no ``bytes`` (``broker.octets.chunks``), but has
     their methods, or those of a ``memoryview``; ``size`` is its length in bytes. ``offset`` is that of the log
-    record that carries the body, or its first part; 0 for a message that was never logged.
+    record that carries the body, or its first part; 0 for a message that was never logged. After a compaction it is the place
+    of a note of this journal that says the message again (``core/life/compaction.py``). ``shared``: it was put into several queues.
     """
 
-    __slots__ = ("body", "exchange", "offset", "persistent", "properties", "routing_key", "size")
+    __slots__ = ("body", "exchange", "offset", "persistent", "properties", "routing_key", "shared", "size")
 
     def __init__(self, exchange: str, routing_key: str, properties: bytes, body: bytes, persistent: bool) -> None:
         self.exchange = exchange
@@ -44,6 +45,15 @@ class Message:
         self.size = len(body)
         self.persistent = persistent
         self.offset = 0
+        self.shared = False
+
+    def again_at(self, offset: int) -> Message:
+        """The same message, with the same body, whose record stands at ``offset``."""
+        again = _new(self.__class__)
+        for name in _FIELDS:
+            setattr(again, name, getattr(self, name))
+        again.offset = offset
+        return again
 
     @property
     def moved(self) -> bool:
@@ -72,6 +82,10 @@ class Message:
             self.body = spill.put(self.body) or self.body
 
 
+_FIELDS: Final = Message.__slots__
+_new = object.__new__
+
+
 class DelayedMessage(Message):
     """A message that no client gets before it is due (``core/moving/delayed_publish.py``).
 
@@ -85,6 +99,13 @@ class DelayedMessage(Message):
         super().__init__(exchange, routing_key, properties, body, persistent)
         self.due_ms = self.delay_ms = 0
         self.everywhere = False
+
+    def again_at(self, offset: int) -> DelayedMessage:
+        """As of any message."""
+        again = super().again_at(offset)
+        assert isinstance(again, DelayedMessage), f"{again.__class__} made of a delayed message"
+        again.due_ms, again.delay_ms, again.everywhere = self.due_ms, self.delay_ms, self.everywhere
+        return again
 
 
 class MovedMessage(Message):

@@ -21,6 +21,7 @@ from understudy.broker.core.queues.arrival import ANY_CONSUMER, Arrival
 from understudy.broker.core.queues.deduplication import DeduplicationRule
 from understudy.broker.core.queues.entry import Entry
 from understudy.broker.core.queues.id_windows import IdWindows
+from understudy.broker.core.queues.messages_again import MessagesAgain
 from understudy.broker.core.queues.priority_queue import queue_class
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.queues.queue_arguments import FROM_FORMAT_5
@@ -73,6 +74,7 @@ class BrokerState:
         holes: this log was received with places whose transient records the sender had not kept either, or begins behind
             such a place.
         refilled_exchanges: those that a refill has brought, and the epoch in which its primary had them: older EPOCHs may follow.
+        again: notes of messages that the journal holds twice for a while.
         id_windows: ids of messages that came, where duplicates are dropped.
         deduplicates: records have to be noted there.
         has_moved: a message may be here that has moved (`MovedMessage`).
@@ -99,6 +101,7 @@ class BrokerState:
         self.outcomes = Outcomes()
         self.completions: dict[BranchName, Completion] = {}
         self.live = LiveOffsets()
+        self.again = MessagesAgain()
         self.csn = 0
         self.deciding = False
         self.dropped_by_delete = 0
@@ -488,6 +491,8 @@ class BrokerState:
 
     def apply_enqueue(self, argument: tuple[Message, list[Target]]) -> None:
         message, targets = argument
+        if len(targets) > 1:
+            message.shared = True
         if self.deduplicates:
             self.id_windows.note(self.queues, message.offset, targets, message)
         for queue_id, entry_id, deadline_ms in targets:
@@ -584,6 +589,8 @@ class BrokerState:
                 continue
             if message.__class__ is DelayedMessage:
                 message.due_ms = deadline_at(message.due_ms, prepare.time_ms)
+            if len(content) > 1:
+                message.shared = True
             if self.deduplicates:
                 self.id_windows.note(queues, offset and tx.prepare_offset, content, message, prepare.time_ms)
             for queue_id, place, limit_ms in content:
@@ -953,17 +960,20 @@ class BrokerState:
         live = self.live
         later = [e for queue in self.queues.values() for e in queue.entries.values() if e.message.offset > start]
         for entry in later:  # all are released first: queues may share a message
-            live.release(entry.message.offset)
+            live.release(entry.message.offset, entry.message.size)
         for entry in later:
             entry.message.offset = start
-            live.add(start)
+            live.add(start, entry.message.size)
+        self.again.log_begins_anew()
 
     def oldest_live_offset(self) -> int:
         """No record before this offset is needed by a queue, a transaction or the tail that is not applied."""
-        oldest = min(self.live.oldest(self.log.end), self.log.applied + 1)
+        return self.again.oldest_needed(min(self.live.oldest(self.log.end), self.first_unresolved()))
+
+    def first_unresolved(self) -> int:
+        """The first record that has not had its effect: it is not applied, or of a transaction that is not over."""
         opened = [tx.first_offset or tx.closing_offset for tx in self.transactions.values()]
-        opened = [offset for offset in opened if offset]
-        return min(oldest, *opened) if opened else oldest
+        return min([self.log.applied + 1, *[offset for offset in opened if offset]])
 
 
 def _takes_format_5(queue: Queue) -> bool:

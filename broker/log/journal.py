@@ -38,6 +38,7 @@ signal). Whether a write goes through the page cache is the storage's affair.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Final
 
 from understudy.broker.log import frame as frames
@@ -52,8 +53,10 @@ from understudy.broker.log.journal_state import (
     JournalOrderError,
     JournalState,
     JournalStatistics,
+    Occupancy,
     OffsetNotKeptError,
     Piece,
+    SealedSegment,
     WallClock,
     no_clock,
 )
@@ -576,6 +579,17 @@ class Journal:
     def first_segment(self) -> int:
         """Number of the oldest segment that is kept; 0 if there is none."""
         return self._segments[0].number if self._segments else 0
+
+    def occupancy(self) -> Occupancy:
+        """What the journal takes up: one step a segment."""
+        needed = [each for each in self._segments if each.number >= self._floor.wanted]
+        sealed = list(takewhile(lambda each: each.closed, needed))
+        return Occupancy(
+            [SealedSegment(each.number, each.last_offset, each.size_bytes) for each in sealed],
+            sum(each.end - each.data_start for each in needed[len(sealed) :]),
+            self._segment_bytes,
+            self._floor.bound_segment,
+        )
 
     # -- read ---------------------------------------------------------------------------------------------------------
 

@@ -101,6 +101,30 @@ class Hold(NamedTuple):
     max_bytes: int
 
 
+class SealedSegment(NamedTuple):
+    """A sealed segment that is durable: its number, its last live offset (0: it has no live batch), the size of its file."""
+
+    number: int
+    last_offset: int
+    size_bytes: int
+
+
+class Occupancy(NamedTuple):
+    """What a journal takes up.
+
+    Attributes:
+        sealed: the sealed segments that are needed, oldest first.
+        newest_used_bytes: written to the segments behind them.
+        segment_bytes: size of an ordinary segment.
+        bound_segment: the last segment with a bound note; 0 if there is none.
+    """
+
+    sealed: list[SealedSegment]
+    newest_used_bytes: int
+    segment_bytes: int
+    bound_segment: int
+
+
 class CutMark(NamedTuple):
     """A CUT note: batches before (segment, position) are dead after log offset `offset`."""
 

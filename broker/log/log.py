@@ -34,6 +34,7 @@ class Log:
         end: the last offset.
         closed_end: the last offset of the last closed batch.
         durable, stable, applied: up to where it is so.
+        once_stable: the highest that ``stable`` was before a new epoch took it back; batches may state it.
         holds_large: something large may stand in the open batch: its octets are not joined.
         newest_kind: of records that may be appended: see :meth:`confine`.
 
@@ -46,6 +47,7 @@ class Log:
         self.end = 0
         self.durable = 0
         self.stable = 0
+        self.once_stable = 0
         self.applied = 0
         self.start = 0
         self.epochs = EpochHistory()
@@ -74,6 +76,7 @@ class Log:
         refuses lets that broker acknowledge the PREPARE.
         """
         assert not self._chunks, "an epoch begins between batches"
+        self.once_stable = max(self.once_stable, self.stable)
         self.stable = self.applied
         self.epochs.begin(epoch, self.end + 1)
         self.epoch = epoch
@@ -144,6 +147,7 @@ class Log:
         self.end = self.closed_end = min(self.end, offset)
         self.durable = min(self.durable, offset)
         self.stable = min(self.stable, offset)
+        self.once_stable = min(self.once_stable, offset)
         self._chunks = []
         self._transient = False
 
@@ -154,6 +158,7 @@ class Log:
         self.epochs = EpochHistory(epochs)
         self.epoch = self.epochs.newest
         self.start = self.end = self.closed_end = self.durable = self.stable = self.applied = base
+        self.once_stable = 0
         self._chunks = []
         self._transient = False
         self._last_hole = 0

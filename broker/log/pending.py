@@ -52,6 +52,10 @@ class Change(IntEnum):
     """The decoded record."""
     GAP = 18
     """None: a recovery goes on behind records that its journal has dropped."""
+    AGAIN = 19
+    """An `AgainNote` that a recovery has read."""
+    SETTLED = 20
+    """A `SettledNote` that a recovery has read."""
 
 
 Pending = tuple[int, Change, Any]

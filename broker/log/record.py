@@ -394,6 +394,7 @@ def decode_message(buf: bytes, at: int, end: int) -> tuple[Message, int]:
     message.size = len(body)
     message.persistent = flags & 1 == 1
     message.offset = 0
+    message.shared = False
     return message, head_end
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from understudy.broker.core.life.meta import Meta
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, journal_gate, record
+from understudy.broker.log.again_note import applied_of
 from understudy.observers import events_schema as schema
 from understudy.observers.feed.context import NO_QUEUE, FeedContext
 from understudy.observers.feed.event_stream import EventStream, runs_of
@@ -55,6 +56,8 @@ class NoteEvents:
             journal_gate.CHECKPOINT: self._checkpoint,
             journal_gate.FOUNDING: self._founding,
             journal_gate.PIECE: self._piece,
+            journal_gate.AGAIN: self._again,
+            journal_gate.SETTLED: self._again,
         }
         self._pieces: dict[int, Callable[[bytes], None]] = {
             wire.BASE: self._base,
@@ -109,6 +112,10 @@ class NoteEvents:
         self._to.advance(meta.offset)
         self._to.context.install(meta)
         self._to.say(schema.Checkpoint, meta.offset, len(self._to.context.queues), meta.csn)
+
+    def _again(self, payload: bytes) -> None:
+        """Messages written again are no events: they were told when their records were read. But so much of the log is applied."""
+        self._to.advance(applied_of(payload))
 
     def _let_go(self) -> None:
         """`Journal.begin_anew`: a checkpoint of nothing, behind a log that had something."""

@@ -1,7 +1,8 @@
 """Live messages and transactions in each segment of a journal, and why a segment is still there.
 
 A record lives as long as a message or an open transaction needs it. A broker lets go of its oldest segments when nothing in them
-lives and a newer checkpoint says the rest; so one old message keeps its segment, and all segments behind it.
+lives and a newer checkpoint says the rest. It writes messages of old segments again, in notes, when little lives in these: what
+such a note says lives there as long as the message.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame as frames
 from understudy.broker.log import journal_gate, record
+from understudy.broker.log.again_note import AgainNote
 from understudy.broker.log.journal_tail import JournalTail, SegmentBegun
 from understudy.broker.log.storage import Storage
 from understudy.replicator.broker_replicator import BrokerReplicator
@@ -36,7 +38,8 @@ class SegmentStats:
         used_bytes: written so far.
         live_bytes, live_records: of records that a queue or a transaction needs, or that are not applied.
         dead_bytes: of the other records.
-        note_bytes: of notes: checkpoints, pieces of catch-ups.
+        note_bytes: of notes: checkpoints, pieces of catch-ups, messages written again.
+        again_bytes: of the notes: messages of older segments, written again.
         first_offset, last_offset: of its batches; 0 if there are none.
         pinned_by: what keeps it.
     """
@@ -48,6 +51,7 @@ class SegmentStats:
     live_records: int = 0
     dead_bytes: int = 0
     note_bytes: int = 0
+    again_bytes: int = 0
     first_offset: int = 0
     last_offset: int = 0
     pinned_by: str = ""
@@ -61,8 +65,9 @@ def journal_stats(storage: Storage) -> list[SegmentStats]:
     """
     state = BrokerState(0)
     replicator = BrokerReplicator(state)
-    _replay(storage, Recovery(state, replicator.replay_note, replicator.replay_extras))
-    owners = dict(_owners(state))
+    written_again = _replay(storage, Recovery(state, replicator.replay_note, replicator.replay_extras))
+    again = _AgainOwners(state, written_again)
+    owners = dict(_owners(state, again))
     segments: list[SegmentStats] = []
     pins: list[Counter[str]] = []
     checkpoints: list[int] = []
@@ -82,7 +87,9 @@ def journal_stats(storage: Storage) -> list[SegmentStats]:
                 _count(each, now, pins[-1], owners, bodies, state.log.applied)
             else:
                 now.note_bytes += len(each)
-                if each[5] == journal_gate.CHECKPOINT:
+                if each[5] == journal_gate.AGAIN:
+                    again.count(each, now, pins[-1])
+                elif each[5] == journal_gate.CHECKPOINT:
                     checkpoints.append(now.number)
                 elif each[5] >= frames.FIRST_BOUND_KIND:
                     bound = now.number
@@ -91,8 +98,46 @@ def journal_stats(storage: Storage) -> list[SegmentStats]:
     return segments
 
 
-def _replay(storage: Storage, recovery: Recovery) -> None:
-    """Show the frames to a recovery; unlike `journal_recovery.scan` this takes no journal in motion for a damaged one."""
+_Place = tuple[int, int]
+"""A message in a queue: ids of both."""
+
+
+class _AgainOwners:
+    """Which messages live in notes that say them again: of each the newest note, if that is where it counts."""
+
+    def __init__(self, state: BrokerState, newest: dict[_Place, AgainNote]) -> None:
+        self._state = state
+        self._notes = {place: note.number for place, note in newest.items() if self._offset_of(*place) == note.applied}
+
+    def _offset_of(self, queue_id: int, entry_id: int) -> int:
+        queue = self._state.queues.get(queue_id)
+        entry = queue.entries.get(entry_id) if queue is not None else None
+        return entry.message.offset if entry is not None else -1
+
+    def holds(self, queue_id: int, entry_id: int) -> bool:
+        """True if that message lives in such a note."""
+        return (queue_id, entry_id) in self._notes
+
+    def count(self, frame: bytes, now: SegmentStats, pins: Counter[str]) -> None:
+        """A note stands in segment ``now``."""
+        note = AgainNote.decode(frame[frames.NOTE_HEADER_BYTES :])
+        now.again_bytes += len(frame)
+        for message, targets in note.messages:
+            living = [each for each in targets if self._notes.get(each[:2]) == note.number]
+            for queue_id, *_ in living:
+                pins[f"queue {_name(self._state.queues[queue_id])}"] += 1
+            if living:
+                now.live_bytes += message.size
+                now.live_records += 1
+
+
+def _replay(storage: Storage, recovery: Recovery) -> dict[_Place, AgainNote]:
+    """Show the frames to a recovery; unlike `journal_recovery.scan` this takes no journal in motion for a damaged one.
+
+    Returns:
+        The newest note that says a message again, less the messages, by the message's place.
+    """
+    newest: dict[_Place, AgainNote] = {}
     tail = JournalTail(storage)
     for each in tail.frames():
         if isinstance(each, bytes):
@@ -100,14 +145,21 @@ def _replay(storage: Storage, recovery: Recovery) -> None:
                 recovery.on_batch(frames.header_of_verified(each), each)
             else:
                 recovery.on_note(each[5], each[frames.NOTE_HEADER_BYTES :])
+                if each[5] == journal_gate.AGAIN:
+                    note = AgainNote.decode(each[frames.NOTE_HEADER_BYTES :])
+                    short = note._replace(messages=[])
+                    newest.update({target[:2]: short for _, targets in note.messages for target in targets})
     tail.find_damage()
     tail.close()
+    return newest
 
 
-def _owners(state: BrokerState) -> Iterator[tuple[int, str]]:
+def _owners(state: BrokerState, again: _AgainOwners) -> Iterator[tuple[int, str]]:
     """Offset of each record that lives to what needs it."""
     for queue in state.queues.values():
         for entry in queue.entries.values():
+            if again.holds(queue.id, entry.id):
+                continue
             yield entry.message.offset, f"queue {_name(queue)}"
     for tx in state.transactions.values():
         for offset, _, _ in tx.events:

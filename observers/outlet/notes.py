@@ -8,6 +8,7 @@ from typing import Final
 
 from understudy.broker.core.life.meta import Meta
 from understudy.broker.log import frame, journal_gate
+from understudy.broker.log.again_note import applied_of
 from understudy.observers.feed.notes import decode_checkpoint
 from understudy.observers.outlet.log import OutletLog
 from understudy.replicator import snapshot, wire
@@ -33,6 +34,8 @@ class OutletNotes:
             journal_gate.CHECKPOINT: self._checkpoint,
             journal_gate.FOUNDING: self._founding,
             journal_gate.PIECE: self._piece,
+            journal_gate.AGAIN: self._again,
+            journal_gate.SETTLED: self._again,
         }
         self._pieces: Final[dict[int, Callable[[bytes], None]]] = {
             wire.BASE: self._base,
@@ -80,6 +83,10 @@ class OutletNotes:
         meta, founding = decode_checkpoint(payload)
         self._meet(founding)
         self._log.checkpoint(meta)
+
+    def _again(self, payload: bytes) -> None:
+        """Messages written again are no units: their records are. But so much of the log is applied."""
+        self._log.advance(applied_of(payload))
 
     def _piece(self, payload: bytes) -> None:
         taker = self._pieces.get(payload[0])

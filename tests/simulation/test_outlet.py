@@ -6,9 +6,11 @@ from collections import defaultdict
 from contextlib import suppress
 from random import Random
 
+import attrs
 import pytest
 
 from tests.simulator.cluster import SimCluster
+from tests.simulator.knobs import NO_COMPACTION, Knobs
 from tests.simulator.seed_run import run_cluster
 from tests.simulator.sim_feed import SimFeed
 from understudy.broker.log.position import Position
@@ -51,9 +53,14 @@ class Applied:
                 self.rows[broker].add(event.offset)
 
 
+def with_whole_journals(seed: int) -> Knobs:
+    """As the seed draws them, but journals keep old segments, so that many positions can be read from."""
+    return attrs.evolve(Knobs.draw(seed), compaction=NO_COMPACTION)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_journal_tells_the_same_from_every_position(seed: int) -> None:
-    cluster, applied = SimCluster(seed), Applied()
+    cluster, applied = SimCluster(seed, knobs=with_whole_journals(seed)), Applied()
     feed = SimFeed(cluster, applied.take)
     result = run_cluster(cluster)
     feed.finish()
@@ -79,7 +86,7 @@ def test_every_journal_tells_the_same_from_every_position(seed: int) -> None:
 
 
 def test_dead_letters_come_with_their_bodies_from_every_position() -> None:
-    cluster = SimCluster(REPEATS_BODIES)
+    cluster = SimCluster(REPEATS_BODIES, knobs=with_whole_journals(REPEATS_BODIES))
     result = run_cluster(cluster)
     assert result.held, result
     reference: dict[int, Flat] = {}

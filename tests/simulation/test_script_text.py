@@ -213,6 +213,7 @@ def test_every_knob_may_stand_in_a_text() -> None:
             "shared_turns": "0.5",
             "inline_syncs": "0.5",
             "unruly_commits": "0.5",
+            "compaction": "0,16,100,1",
             "moved_bodies": "all",
         }.get(name, "2")
         text = "\n".join(line for line in show(script).splitlines() if not line.startswith(f"{name} "))

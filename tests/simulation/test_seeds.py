@@ -34,11 +34,15 @@ class Drawn:
     """As the seed draws it; else no group is synced within its turn."""
     unruly_commits: bool = False
     """As the seed draws it; else commits are ordered as they come."""
+    compaction: bool = False
+    """As the seed draws it; else messages are written again as the product does it."""
 
     def knobs(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> Knobs:
         """The knobs of `seed` as it was found."""
         if not self.small_segments:
             monkeypatch.setattr("tests.simulator.knobs.SMALL_SEGMENTS_SHARE", 0.0)
+        if not self.compaction:
+            monkeypatch.setattr("tests.simulator.knobs.COMPACTION_SHARE", 0.0)
         knobs = Knobs.draw(seed)
         workloads = knobs.workloads - self.without - {"ranked"}
         if self.distributed is not None:

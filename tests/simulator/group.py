@@ -9,7 +9,7 @@ import attrs
 
 from tests.simulator import calls
 from tests.simulator.cluster import SimCluster
-from tests.simulator.knobs import Knobs
+from tests.simulator.knobs import PRODUCT_COMPACTION, Knobs
 from tests.simulator.sim_client import Program, SimClient
 from tests.simulator.sim_node import SimNode
 from tests.simulator.world import MS
@@ -33,6 +33,8 @@ class Group:
             "limits": Limits(heartbeat_s=0),
             "inline_syncs": 0.0,
             "unruly_commits": 0.0,
+            "compaction": PRODUCT_COMPACTION,
+            "compaction_pause_ms": 20,
         } | changes
         knobs = attrs.evolve(Knobs.draw(seed), **given)
         self.cluster = SimCluster(seed, knobs=knobs, nemesis=None)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import attrs
 
+from understudy.broker.core.life import compaction
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.queues.moved_bodies import NO_BODIES, MovedBodies
 from understudy.broker.core.queues.replication_level import ReplicationLevel
@@ -117,8 +118,42 @@ SMALL_SEGMENTS_SHARE = 0.1
 """Of the seeds: a journal of many small segments, the oldest of which are dropped all the time."""
 
 
+COMPACTION_SHARE = 0.25
+"""Of the seeds: small segments whose messages are written again for little reason, in small slices."""
+PRODUCT_COMPACTION = (
+    compaction.DEAD_TO_LIVE,
+    compaction.LEAST_SHARE,
+    compaction.SLICE_BYTES,
+    compaction.MOST_UNSETTLED,
+)
+
+
+NO_COMPACTION = (1 << 40, *PRODUCT_COMPACTION[1:])
+COMPACTION_PAUSES_MS = (5, 20, 500)
+
+
+def _compaction_pause_ms(seed: int) -> int:
+    """From a stream of its own, as `LATER_WORKLOADS` are."""
+    return Random(f"compaction pauses {seed}").choice(COMPACTION_PAUSES_MS)
+
+
+def _compaction(seed: int) -> tuple[int, int, int, int]:
+    """From a stream of its own, as `LATER_WORKLOADS` are."""
+    chance = Random(f"compaction {seed}")
+    if chance.random() >= COMPACTION_SHARE:
+        return PRODUCT_COMPACTION
+    return (
+        chance.choice((0, 1, 2)),
+        chance.choice((2, 16)),
+        chance.choice((100, 1_000, 128 << 10)),
+        chance.choice((1, 64)),
+    )
+
+
 def _segment_kib(seed: int, otherwise: int) -> int:
     """From a stream of its own, as `LATER_WORKLOADS` are."""
+    if _compaction(seed) != PRODUCT_COMPACTION:
+        return Random(f"compacted segments {seed}").choice((4, 8, 16))
     chance = Random(f"small segments {seed}")
     return chance.choice((4, 8, 16)) if chance.random() < SMALL_SEGMENTS_SHARE else otherwise
 
@@ -236,11 +271,13 @@ class Knobs:
         aftershocks: how often a promotion is followed by a strike soon.
         piece_bytes, pieces_in_flight: of a catch-up.
         fsync_us: range of what an fsync takes.
-        bucket_shift: how finely the journal's live offsets are counted (12 in the product: then no run would drop a segment).
+        bucket_shift: how finely the journal's live offsets are counted.
         idle_ms: an idle moment of a client lasts up to this.
         replicate: the level of queues that do not say one (never drawn: too much would not be replicated).
         inline_syncs: how often a group of the journal is synced within its turn; in most seeds never.
         unruly_commits: how often the coordinator does not order a commit at once; in most seeds it is the ordinary one.
+        compaction: `DEAD_TO_LIVE`, `LEAST_SHARE`, `SLICE_BYTES` and `MOST_UNSETTLED` of ``core.life.compaction``.
+        compaction_pause_ms: the longest time between two slices of compaction.
         shared_turns: how often a broker's turn takes in what comes next; in most seeds never: each thing has a turn.
     """
 
@@ -269,6 +306,8 @@ class Knobs:
     shared_turns: float = 0.0
     inline_syncs: float = 0.0
     unruly_commits: float = 0.0
+    compaction: tuple[int, int, int, int] = PRODUCT_COMPACTION
+    compaction_pause_ms: int = 20
 
     @classmethod
     def draw(cls, seed: int) -> Knobs:
@@ -313,6 +352,8 @@ class Knobs:
             shared_turns=_shared_turns(seed),
             inline_syncs=_inline_syncs(seed),
             unruly_commits=_unruly_commits(seed, later_faults),
+            compaction=_compaction(seed),
+            compaction_pause_ms=_compaction_pause_ms(seed),
             limits=Limits(
                 heartbeat_s=0,
                 handshake_timeout_ms=60_000,
@@ -345,6 +386,10 @@ class Knobs:
             (catch_up, "PIECE_BYTES", self.piece_bytes),
             (catch_up, "IN_FLIGHT_BYTES", self.pieces_in_flight * self.piece_bytes),
             (live_offsets, "BUCKET_SHIFT", self.bucket_shift),
+            (compaction, "DEAD_TO_LIVE", self.compaction[0]),
+            (compaction, "LEAST_SHARE", self.compaction[1]),
+            (compaction, "SLICE_BYTES", self.compaction[2]),
+            (compaction, "MOST_UNSETTLED", self.compaction[3]),
         )
         before = [getattr(module, name) for module, name, _ in constants]
         for module, name, value in constants:

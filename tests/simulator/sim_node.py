@@ -62,6 +62,8 @@ TICK_US = 100 * MS
 SHARED_TURN_US = (20, 600)
 """So long a turn is left open for others to share it."""
 HOUSEKEEPING_TICKS = 5
+COMPACTION_US = 500
+"""At least so much time is between two slices of compaction."""
 WALL_EPOCH_MS = 1_700_000_000_000
 FILLED = "disk space in /data is below the reserve, for its own journal"
 PLENTY_OF_ROOM = 1 << 40
@@ -146,6 +148,8 @@ class SimNode:
         self.checkers = checkers
         self.storage = MemoryStorage(name)
         self.rng = world.stream(f"node {name}")
+        self._pace = world.stream(f"compaction {name}")
+        self._compacting = False
         self.users: Any = AnyUser()
         self.incarnation = 0
         self.up = False
@@ -204,6 +208,7 @@ class SimNode:
     def _open_core(self, ended: BrokerNode | None = None) -> None:
         """Begin a core, which goes on with what ``ended`` holds; without one with what the journal says."""
         self.incarnation += 1
+        self._compacting = False
         self._restart_reason = self._told_low = ""
         if ended is None:
             self._job = None
@@ -511,8 +516,27 @@ class SimNode:
     def turn_over(self) -> None:
         if self.facts is not None:
             self.facts.turn_over()
+        if self.node.compaction.active and not self._compacting:
+            self._compacting = True
+            self._compact()
         if self._restart_reason:
             self._restart_core()
+
+    def _compact(self) -> None:
+        """A slice of compaction, and a turn for the next one."""
+        unsettled = len(self.node.state.again.unsettled)
+        if self.node.compaction.step():
+            self.world.happened["compaction slice"] += 1
+        if len(self.node.state.again.unsettled) > unsettled:
+            self.world.happened["messages written again"] += 1
+        self.world.at(
+            self._pace.randrange(COMPACTION_US, self.knobs.compaction_pause_ms * MS), self._compact_on, self.incarnation
+        )
+
+    def _compact_on(self, incarnation: int) -> None:
+        if self.incarnation == incarnation and self.up:
+            self._compacting = False
+            self.run(_nothing)
 
     def crashed(self, event: str, error: BaseException) -> None:
         """The error goes on its way: it is the end of the run, or of this process if its disk failed."""
@@ -589,6 +613,8 @@ class SimNode:
         due = self._ticks % HOUSEKEEPING_TICKS == 0 and checkpoint_offset
         if due and self.journal.request_drop(self.node.droppable_before(checkpoint_offset)):
             self.whole_from = max(self.whole_from, self.node.state.log.applied)
+        if due and self.node.compaction.look(self.journal.occupancy(), checkpoint_offset):
+            self.world.happened["compaction"] += 1
 
     def _look_at_clock(self) -> int:
         """The core looks at the monotonic clock to judge a time to live."""

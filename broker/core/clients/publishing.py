@@ -106,6 +106,7 @@ class Publishing:
         message.size = size = len(body)
         message.persistent = persistent
         message.offset = 0
+        message.shared = False
         if self._registry.delaying:
             message = delayed(self._registry.vhost(connection.vhost), queues, message)
         if self._registry.judging and broker.judged.done(

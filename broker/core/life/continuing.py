@@ -44,6 +44,7 @@ def continue_state(ended: BrokerState, begun: BrokerState) -> None:
     begun.log.continue_from(ended.log)
     meta.install(begun)
     begun.holes, begun.has_moved = ended.holes, ended.has_moved
+    begun.again.continue_from(ended.again)
     for queue_id, queue in begun.queues.items():
         before = ended.queues[queue_id]
         if queue.logged:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from understudy.broker.coordinators import CoordinatorChoice
 from understudy.broker.core.broker import DISK, MEMORY, Broker
+from understudy.broker.core.life.compaction import Compaction
 from understudy.broker.core.life.continuing import continue_state
 from understudy.broker.core.life.recovery import Recovery, checkpoint_parts
 from understudy.broker.core.limits import Limits
@@ -30,11 +31,12 @@ class BrokerNode:
 
     Attributes:
         recovery: the visitor for ``journal_recovery.recover``.
-        broker, gate: there after :meth:`open`.
+        broker, gate, compaction: there after :meth:`open`.
     """
 
     broker: Broker
     gate: JournalGate
+    compaction: Compaction
 
     def __init__(
         self,
@@ -91,6 +93,7 @@ class BrokerNode:
         self.recovery.finish()
         self.gate = JournalGate(journal)
         self.gate.durable_offset = self.state.log.durable
+        self.compaction = Compaction(self.state, self.gate)
         self.broker = Broker(
             self.state, self.gate, self._limits, self._random_bytes, self._expiry_clock, self._coordinator
         )

@@ -16,10 +16,12 @@ from struct import Struct
 from typing import Final
 
 from understudy.broker.core.life.meta import Meta
+from understudy.broker.core.queues.messages_again import take_again, take_settled
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame, journal_gate, record
+from understudy.broker.log.again_note import AgainNote, SettledNote
 from understudy.broker.log.frame import BatchHeader
 from understudy.broker.log.move_record import decode_move
 from understudy.broker.log.pending import Change
@@ -51,6 +53,8 @@ class Recovery:
     ) -> None:
         self._state = state
         state.log.applies(Change.GAP, self._pass_gap)
+        state.log.applies(Change.AGAIN, self._take_again)
+        state.log.applies(Change.SETTLED, self._take_settled)
         self._replay_note = replay_note
         self._replay_extras = replay_extras
         self._gaps: list[tuple[int, int]] = []
@@ -87,6 +91,10 @@ class Recovery:
                     self._replay_note(kind, payload)
         elif kind == journal_gate.CHECKPOINT:
             self._checkpoint(payload)
+        elif kind == journal_gate.AGAIN:
+            self._again(AgainNote.decode(payload))
+        elif kind == journal_gate.SETTLED:
+            self._settled(SettledNote.decode(payload))
         elif self._replay_note is not None:
             self._replay_note(kind, payload)
         else:
@@ -94,6 +102,41 @@ class Recovery:
                 f"the journal holds notes of kind {kind}: switch on the plugin that wrote them (ha)"
             )
         self._begun = True
+
+    def _again(self, again: AgainNote) -> None:
+        """Messages of older segments, as they were when the log was applied up to a place: they are taken there."""
+        self._hold_places([target[:3] for _, targets in again.messages for target in targets])
+        self._state.again.note(again)
+        self._at(again.applied, Change.AGAIN, again)
+
+    def _settled(self, settled: SettledNote) -> None:
+        self._at(settled.applied, Change.SETTLED, settled)
+
+    def _at(self, applied: int, change: Change, note: AgainNote | SettledNote) -> None:
+        """Take a note when the log is applied up to there, which a decision that stands behind the note may delay."""
+        log = self._state.log
+        log.apply_up_to(applied)
+        assert log.applied <= applied, f"a note was written at {applied}, and before it {log.applied} was called stable"
+        if log.applied == min(applied, log.end):  # what is between is in a gap
+            if isinstance(note, AgainNote):
+                self._take_again(note)
+            else:
+                self._take_settled(note)
+            return
+        pending = log.pending
+        before = [each for each in pending if each[0] <= applied]
+        behind = [each for each in pending if each[0] > applied]
+        pending.clear()
+        pending.extend((*before, (applied, change, note), *behind))
+
+    def _take_again(self, again: AgainNote) -> None:
+        state = self._state
+        state.has_moved = take_again(state.queues, again) or state.has_moved
+
+    def _take_settled(self, settled: SettledNote) -> None:
+        state = self._state
+        take_settled(state.queues, settled)
+        state.again.settled(settled.number, state.queues)
 
     @property
     def _gap_end(self) -> int:
@@ -218,6 +261,8 @@ class Recovery:
         log.epochs.cut(log.end)  # a checkpoint may speak of one whose first batch was lost behind it
         log.durable = log.end
         self._state.forget_transients()
+        for queue in self._state.queues.values():
+            queue.sort()  # messages that were written again came behind younger ones
         self._state.end_recovery()
 
 

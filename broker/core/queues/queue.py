@@ -235,7 +235,7 @@ class Queue:
         entry.redelivered = False
         entry.state = READY
         entries.count += 1
-        self.live.add(message.offset)
+        self.live.add(message.offset, message.size)
         if message.__class__ is DelayedMessage and self._comes_late(entry):
             return
         if self.active:
@@ -267,7 +267,8 @@ class Queue:
             self.limits.left(entry)
         entry.state = GONE
         self.dequeued += 1
-        self.live.release(entry.message.offset)
+        message = entry.message
+        self.live.release(message.offset, message.size)
         return True
 
     def take_over(self, place: Queue) -> None:
@@ -298,7 +299,7 @@ class Queue:
         """Drop everything: the queue is deleted, or a catch-up begins anew."""
         for entry in self.entries.values():
             entry.state = GONE
-            self.live.release(entry.message.offset)
+            self.live.release(entry.message.offset, entry.message.size)
         self.cleared += len(self.entries)
         self.entries.clear()
         self.ready.clear()

@@ -62,6 +62,7 @@ from understudy.broker.server.sockets.carried_client import CarrierDial
 from understudy.broker.server.sockets.client_session import ClientSession
 from understudy.broker.server.sockets.client_warnings import ClientWarnings
 from understudy.broker.server.sockets.logins import Logins
+from understudy.broker.server.turn.compaction_pace import CompactionPace
 from understudy.broker.server.turn.journal_driver import JournalDriver
 from understudy.broker.server.web.time_text import time_text
 
@@ -146,6 +147,7 @@ class NodeDriver:
         garbage: told of clients and cores that are gone.
         heap: of the process; what is free of it is given back.
         fact_log: writes what this process tells the event feed beside its journal.
+        compaction_pace: paces compaction, and counts what it does.
     """
 
     def __init__(self, config: Config, storage: FileStorage, plugins: Plugins, facts: Facts | None = None) -> None:
@@ -187,6 +189,8 @@ class NodeDriver:
         self._feed_hold = FeedHold(config.broker.data, config.feed.hold_bytes)
         self._memory_limit = int(config.limits.memory_ratio * ram_bytes())
         self.turns = TurnEngine(self, int((config.group.min_wait_ms or config.group.max_wait_ms) * 1_000))
+        self.compaction_pace = CompactionPace(self._loop.call_later, self.request_turn, self._let_segments_go)
+        self._checkpoint_offset = 0
         self._woken: list[ClientSession] = []
         self._turned: list[asyncio.Future[None]] = []
         self._started = self._housekeeping_at = time.monotonic()
@@ -393,6 +397,11 @@ class NodeDriver:
     def turn_over(self) -> None:
         if self._facts.waiting:
             self.fact_log.write()
+        if self.node is not None:
+            try:
+                self.compaction_pace.turn_over(self.node)
+            except Exception as error:  # noqa: BLE001  # as above
+                self.crashed("a slice of compaction", error)
         if self._turned:
             turned, self._turned = self._turned, []
             for future in turned:
@@ -410,6 +419,9 @@ class NodeDriver:
         due = self.turns.durable()
         if self._space is not None and self._space.is_due:
             self._loop.call_soon(self._look_at_space)  # in a turn of its own: this may be the end of one
+        if self._port is not None and self._port.checkpoint_offset != self._checkpoint_offset:
+            self._checkpoint_offset = self._port.checkpoint_offset
+            self._loop.call_soon(self._let_segments_go)
         if not due:  # a backup has acknowledged, and the primary waits for that; or a primary that is not due
             os.sched_yield()  # on this CPU, perhaps, and what is left of this turn can wait
 
@@ -469,10 +481,18 @@ class NodeDriver:
             self._memory.look()
         except Exception as error:  # noqa: BLE001  # as above
             self.crashed("a look at the memory", error)
-        if self._port.checkpoint_offset:
-            assert self.journal is not None
-            hold = self._feed_hold.look(self.journal)
-            self.journal_driver.drop_before(self.node.droppable_before(self._port.checkpoint_offset), hold)
+        self._let_segments_go()
+
+    def _let_segments_go(self) -> None:
+        """Drop the oldest segments if nothing in them lives; write what lives there again if it is little."""
+        port, node, driver = self._port, self.node, self.journal_driver
+        if port is None or node is None or driver is None or not port.checkpoint_offset:
+            return
+        assert self.journal is not None
+        hold = self._feed_hold.look(self.journal)
+        driver.drop_before(node.droppable_before(port.checkpoint_offset), hold)
+        if self.compaction_pace.look(node, self.journal, port.checkpoint_offset):
+            self.request_turn()
 
     def _look_at_space(self) -> None:
         if self.node is None or self._space is None:

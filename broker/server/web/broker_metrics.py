@@ -212,6 +212,7 @@ def _log(node: BrokerNode, driver: NodeDriver) -> list[Family]:
         return families
     journal = driver.journal.statistics()
     fsyncs = driver.journal_driver.sync_histogram.snapshot(US)
+    again = driver.compaction_pace.counts
     return [
         *families,
         one("gauge", "understudy_journal_bytes", "Octets of the journal's files.", journal.bytes),
@@ -219,6 +220,19 @@ def _log(node: BrokerNode, driver: NodeDriver) -> list[Family]:
         one(
             "counter", "understudy_journal_written_bytes_total", "Octets written to the journal.", journal.written_bytes
         ),
+        one(
+            "counter",
+            "understudy_journal_compaction_passes_total",
+            "How often messages of old segments were looked for, to be written again.",
+            again.passes,
+        ),
+        one(
+            "counter",
+            "understudy_journal_written_again_messages_total",
+            "Messages of old segments that were written again.",
+            again.messages,
+        ),
+        one("counter", "understudy_journal_written_again_bytes_total", "Octets of their notes.", again.octets),
         one("gauge", "understudy_journal_low_space", "1 if the disk is nearly full.", journal.low_space),
         one("histogram", "understudy_journal_fsync_seconds", "Write and fsync of one journal group.", fsyncs),
     ]

@@ -80,14 +80,16 @@ def _as_json(directory: Path, found: list[SegmentStats]) -> dict[str, Any]:
 
 def stats_text(directory: Path, found: list[SegmentStats]) -> str:
     """A row a segment, and the sums."""
-    lines = [f"journal {directory}", f"{'SEGMENT':>8} {'SIZE':>14} {'LIVE':>14} {'DEAD':>14} {'NOTES':>12}  KEPT BY"]
+    lines = [
+        f"journal {directory}",
+        f"{'SEGMENT':>8} {'SIZE':>14} {'LIVE':>14} {'DEAD':>14} {'NOTES':>12} {'AGAIN':>12}  KEPT BY",
+    ]
     lines += [
         f"{each.number:>8} {each.size_bytes:>14,} {each.live_bytes:>14,} {each.dead_bytes:>14,} {each.note_bytes:>12,}"
-        f"  {escaped(each.pinned_by)}"
+        f" {each.again_bytes:>12,}  {escaped(each.pinned_by)}"
         for each in found
     ]
-    sums = [
-        sum(getattr(each, name) for each in found) for name in ("size_bytes", "live_bytes", "dead_bytes", "note_bytes")
-    ]
-    lines.append(f"{len(found):>8} {sums[0]:>14,} {sums[1]:>14,} {sums[2]:>14,} {sums[3]:>12,}  in all")
+    names = ("size_bytes", "live_bytes", "dead_bytes", "note_bytes", "again_bytes")
+    sums = [sum(getattr(each, name) for each in found) for name in names]
+    lines.append(f"{len(found):>8} {sums[0]:>14,} {sums[1]:>14,} {sums[2]:>14,} {sums[3]:>12,} {sums[4]:>12,}  in all")
     return "\n".join(lines)

@@ -76,7 +76,8 @@ class HandOvers:
             successor=group.successor,
             at_us=self._world.now_us,
             faults=self._world.faults.total(),
-            quiet=self.is_quiet(),
+            # A successor that stood still is not shown alive before it renews its session: others need not wait for it.
+            quiet=self.is_quiet() and self._store.deadline_ms.get(group.successor, 0) > self._world.now_ms,
         )
         self._is_awaited = True
 

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tests.simulator.checkers.reference import number_of, number_of_return
+from understudy.broker.core.life.recovery import Recovery
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, record
+from understudy.broker.log.again_note import AgainNote
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.return_record import Returned
@@ -33,11 +35,13 @@ class WatchedLive(LiveOffsets):
         durable_offset, fresh, part: as they were when the node was looked at last.
         doubts_at: where in the log the branches that it lists were compared last.
         bases: how many of a catch-up it has taken, in its recovery too.
+        again: messages come that were written again: older ones, in no order.
         hole_at: where the log that it received last had places whose transient records the sender had not kept.
         refilled_at: what a refill has brought may be of any place in the log up to here.
     """
 
     __slots__ = (
+        "again",
         "all",
         "bases",
         "doubts_at",
@@ -61,6 +65,7 @@ class WatchedLive(LiveOffsets):
         self.hole_at = 0
         self.doubts_at = -1
         self.part = False
+        self.again = False
         self.bases = 0
 
     def flip(self, queue: Queue, entry_id: int, message: Message, deadline_ms: int) -> None:
@@ -127,7 +132,7 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
     broker.on_delivered.append(lambda queue, entry, _: checkers.served.handed_out(node, queue, entry))
 
 
-_put_before_log = BrokerState.put_before_log
+_put_before_log, _take_again = BrokerState.put_before_log, Recovery._take_again
 _enqueue, _remove, _clear, _take_over = Queue.enqueue, Queue.remove, Queue.clear, Queue.take_over
 _know, _forget_counts = Queue.know, Queue.forget_counts
 
@@ -137,7 +142,8 @@ def _watched_enqueue(self: Queue, entry_id: int, message: Message, deadline_ms: 
     if isinstance(live, WatchedLive) and self.logged and entry_id not in self.entries:
         live.flip(self, entry_id, message, deadline_ms)
         node = live.node
-        node.checkers.order.enqueued(node, self, entry_id, message.persistent and self.durable)
+        if not live.again:
+            node.checkers.order.enqueued(node, self, entry_id, message.persistent and self.durable)
         if deadline_ms:
             node.checkers.order.arrived(node, self, entry_id)
     _enqueue(self, entry_id, message, deadline_ms)
@@ -206,10 +212,20 @@ def _watched_put_before_log(self: BrokerState) -> None:
     _put_before_log(self)
 
 
+def _watched_take_again(self: Recovery, again: AgainNote) -> None:
+    live = self._state.live
+    if isinstance(live, WatchedLive):
+        live.again = True
+    _take_again(self, again)
+    if isinstance(live, WatchedLive):
+        live.again = False
+
+
 @contextmanager
 def watching_queues() -> Iterator[None]:
     """Watch every queue of every simulated node while this lasts."""
     BrokerState.put_before_log = _watched_put_before_log  # type: ignore[method-assign]
+    Recovery._take_again = _watched_take_again  # type: ignore[method-assign]
     Queue.enqueue, Queue.remove = _watched_enqueue, _watched_remove  # type: ignore[method-assign]
     Queue.clear, Queue.take_over = _watched_clear, _watched_take_over  # type: ignore[method-assign]
     Queue.know, Queue.forget_counts = _watched_know, _watched_forget_counts  # type: ignore[method-assign]
@@ -220,3 +236,4 @@ def watching_queues() -> Iterator[None]:
         Queue.clear, Queue.take_over = _clear, _take_over  # type: ignore[method-assign]
         Queue.know, Queue.forget_counts = _know, _forget_counts  # type: ignore[method-assign]
         BrokerState.put_before_log = _put_before_log  # type: ignore[method-assign]
+        Recovery._take_again = _take_again  # type: ignore[method-assign]

@@ -26,6 +26,7 @@ reason and the mutation of the model that shows it; the sweep must find nothing 
 ``moves``           dead letters and limits: what leaves one queue for others
 ``duplicates``      ids of messages that are to come once
 ``bindings``        exchanges that are bound to exchanges
+``compacting``      messages that are written again, so that old segments may go
 ==================  ===========================================================================================
 
 ``reviewed`` and ``overlooked`` are apart: what reviews have found, in combinations too rare for so short a sweep. Each can be
@@ -39,6 +40,7 @@ from contextlib import AbstractContextManager, nullcontext
 from tests.simulator.mutations import (
     bindings,
     branches,
+    compacting,
     damaged_logs,
     duplicates,
     durability,
@@ -65,7 +67,7 @@ MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
     for module in (
         *(durability, transactions, branches, votes, fencing, membership, rejoining, damaged_logs, order),
-        *(handing_out, levels, operators, turns, parts, moves, returns, serving, duplicates, bindings),
+        *(handing_out, levels, operators, turns, parts, moves, returns, serving, duplicates, bindings, compacting),
         *(reviewed, overlooked),
     )
     for mutation in vars(module).values()

@@ -101,8 +101,8 @@ def the_floor_forgets_the_body_of_what_moved(bug: Bug) -> None:
             moved = queue.entries.get(entry_id) if queue is not None else None
             if queue is not None and moved is not None and moved.message is move.message:
                 bug.strike()
-                queue.live.release(moved.message.offset)
-                queue.live.add(offset)
+                queue.live.release(moved.message.offset, moved.message.size)
+                queue.live.add(offset, moved.message.size)
         if any(queue_id in self.queues for queue_id, _, _ in move.targets):
             move.message.offset = offset
 

@@ -82,6 +82,13 @@ def _moved_bodies(text: str) -> MovedBodies:
     return _MOVED_BODIES[text]
 
 
+def _compaction(text: str) -> tuple[int, ...]:
+    found = re.fullmatch(r"(\d+),(\d+),(\d+),(\d+)", text)
+    if found is None:
+        raise ValueError(f"{text!r} is not of the form A,B,C,D")
+    return tuple(map(int, found.groups()))
+
+
 @attrs.frozen
 class _Knob:
     """Where it stands ("" or the field of `Knobs` that holds it), how it is read and shown."""
@@ -109,6 +116,8 @@ KNOBS = {
     "shared_turns": _Knob(read=_share, show=lambda share: f"{share:g}"),
     "inline_syncs": _Knob(read=_share, show=lambda share: f"{share:g}"),
     "unruly_commits": _Knob(read=_share, show=lambda share: f"{share:g}"),
+    "compaction": _Knob(read=_compaction, show=lambda four: ",".join(map(str, four))),
+    "compaction_pause_ms": _Knob(),
     "unstable_bytes_per_connection": _Knob("limits"),
     "unstable_bytes": _Knob("limits"),
     "outcome_limit": _Knob("limits"),

@@ -1,0 +1,131 @@
+"""MessagesAgain: the AGAIN notes of one broker's journal that are not settled, and what notes of either kind do to the queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from understudy.broker.core.queues.queue import Queue
+from understudy.broker.log.again_note import AgainNote, AgainTarget, SettledNote
+from understudy.broker.log.return_record import NEVER, Returned
+from understudy.broker.message import Message
+
+
+@attrs.define
+class Unsettled:
+    """An AGAIN note that is not settled.
+
+    Attributes:
+        number: of the note.
+        place: the offset at which its messages stand when it is settled; 0: they stay where they are.
+        needs: segments with records behind this offset stay until it is settled.
+        settled_after: see `AgainNote`.
+        targets: its messages' places in queues.
+        ending: its SETTLED note is written, and perhaps not durable.
+    """
+
+    number: int
+    place: int
+    needs: int
+    settled_after: int
+    targets: list[AgainTarget]
+    ending: bool = False
+
+
+class MessagesAgain:
+    """Of one core.
+
+    Attributes:
+        unsettled: by number, oldest first.
+        newest: the highest number that the journal has seen.
+    """
+
+    __slots__ = ("newest", "unsettled")
+
+    def __init__(self) -> None:
+        self.unsettled: dict[int, Unsettled] = {}
+        self.newest = 0
+
+    def note(self, again: AgainNote) -> None:
+        """``again`` stands in the journal."""
+        self.newest = max(self.newest, again.number)
+        targets = [target for _, places in again.messages for target in places]
+        self.unsettled[again.number] = Unsettled(again.number, again.applied, again.needs, again.settled_after, targets)
+
+    def continue_from(self, ended: MessagesAgain) -> None:
+        """Another core of the same journal goes on: a SETTLED note of ``ended`` that it has not heard of is written again."""
+        self.newest = ended.newest
+        self.unsettled = {number: attrs.evolve(each, ending=False) for number, each in ended.unsettled.items()}
+
+    def log_begins_anew(self) -> None:
+        """Offsets of before mean nothing any more. What stood before the notes has had its effect, or never will."""
+        for each in self.unsettled.values():
+            each.place = each.needs = each.settled_after = 0
+
+    def oldest_needed(self, end: int) -> int:
+        """The oldest offset that a note needs which is not settled; at most ``end``."""
+        return min([end, *[each.needs + 1 for each in self.unsettled.values()]])
+
+    @staticmethod
+    def end_of(unsettled: Unsettled, queues: Mapping[int, Queue], applied: int) -> SettledNote:
+        """The note that settles ``unsettled`` now."""
+        gone: list[tuple[int, int]] = []
+        known: list[tuple[int, int, Returned]] = []
+        for queue_id, entry_id, _, before in unsettled.targets:
+            queue = queues.get(queue_id)
+            if queue is None or entry_id not in queue.entries:
+                gone.append((queue_id, entry_id))
+            elif (now := _known(queue, entry_id)) != before:
+                known.append((queue_id, entry_id, now))
+        return SettledNote(unsettled.number, applied, gone, known)
+
+    def settled(self, number: int, queues: Mapping[int, Queue]) -> None:
+        """The SETTLED note of that number is durable: the messages stand at their new place."""
+        unsettled = self.unsettled.pop(number, None)
+        if unsettled is None or not unsettled.place:
+            return
+        place = unsettled.place
+        moved: dict[int, tuple[Message, Message]] = {}
+        for queue_id, entry_id, _, _ in unsettled.targets:
+            queue = queues.get(queue_id)
+            entry = queue.entries.get(entry_id) if queue is not None else None
+            if queue is None or entry is None or entry.message.offset >= place:
+                continue
+            before = entry.message
+            _, again = moved.setdefault(id(before), (before, before.again_at(place)))
+            queue.live.release(before.offset, before.size)
+            queue.live.add(place, again.size)
+            entry.message = again
+
+
+def take_again(queues: Mapping[int, Queue], again: AgainNote) -> bool:
+    """Recovery: messages that are not in their queues come there. Returns whether one of them has moved."""
+    moved = False
+    for message, targets in again.messages:
+        message.offset = again.applied
+        moved = moved or message.moved
+        for queue_id, entry_id, deadline_ms, returned in targets:
+            queue = queues.get(queue_id)
+            if queue is None or entry_id in queue.entries:
+                continue
+            queue.enqueue(entry_id, message, deadline_ms)
+            if returned != NEVER:
+                queue.know(entry_id, returned)
+    return moved
+
+
+def take_settled(queues: Mapping[int, Queue], settled: SettledNote) -> None:
+    """Recovery: what a SETTLED note says of messages."""
+    for queue_id, entry_id in settled.gone:
+        queue = queues.get(queue_id)
+        if queue is not None:
+            queue.remove(entry_id)
+    for queue_id, entry_id, returned in settled.known:
+        queue = queues.get(queue_id)
+        if queue is not None:
+            queue.know(entry_id, returned)
+
+
+def _known(queue: Queue, entry_id: int) -> Returned:
+    return queue.returns.of(entry_id) if queue.returns is not None else NEVER

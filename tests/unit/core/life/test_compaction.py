@@ -1,0 +1,349 @@
+"""Messages of old segments are written again, and their segments go: what is kept, what is not brought back, what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.unit.core.core_kit import Core, end_turn, publish
+from tests.unit.core.moving.test_dead_letters import Speaker
+from understudy.broker.amqp.methods import (
+    BASIC_ACK,
+    BASIC_CONSUME,
+    BASIC_NACK,
+    EXCHANGE_DECLARE,
+    QUEUE_BIND,
+    QUEUE_DELETE,
+    TX_COMMIT,
+    TX_SELECT,
+)
+from understudy.broker.core.life import compaction
+from understudy.broker.core.life.gate_port import GatePort
+from understudy.broker.core.life.node import BrokerNode
+from understudy.broker.core.limits import Limits
+from understudy.broker.log import live_offsets
+from understudy.broker.log.again_note import AgainNote, AgainTarget, SettledNote
+from understudy.broker.log.journal import JournalOptions
+from understudy.broker.log.journal_gate import NoteFormatError
+from understudy.broker.log.journal_recovery import recover
+from understudy.broker.log.live_offsets import last_of_bucket
+from understudy.broker.log.return_record import Returned
+from understudy.broker.log.segment import JournalIdentity
+from understudy.broker.message import DelayedMessage, Message, MovedMessage
+from understudy.observers.events_schema import Enqueue
+from understudy.observers.feed.reader import FeedReader
+from understudy.observers.journal.stats import journal_stats
+from understudy.observers.outlet.reader import OutletReader
+from understudy.testing.coordinator_kit.kit_client import AnyUser
+from understudy.testing.disk import MemoryStorage, PowerCutError
+
+KIB = 1 << 10
+IDENTITY = JournalIdentity("group", "b1")
+Held = dict[str, list[tuple[int, bytes, int, Returned]]]
+
+
+@pytest.fixture(autouse=True)
+def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product's buckets of offsets are larger than the segments of these tests."""
+    monkeypatch.setattr(live_offsets, "BUCKET_SHIFT", 2)
+
+
+class JournaledCore(Core):
+    """A core with a journal on a disk in memory; a process that was there before has left what is on it."""
+
+    def __init__(self, storage: MemoryStorage, segment_bytes: int = 16 * KIB) -> None:
+        self.storage = storage
+        self.node = BrokerNode("b1", Limits(), bytes)
+        self.port = port = GatePort(self.node)
+        options = JournalOptions(segment_bytes=segment_bytes, alignment_bytes=512, reserve_bytes=0)
+        self.journal = recover(storage, IDENTITY, options, self.node.recovery, checkpoint=port.checkpoint).journal
+        port.connect(self.journal, self.journal)
+        self.node.open(port, 0, 1_700_000_000_000)
+        self.users = self.known = AnyUser()
+        self.sync()
+        self.broker = self.node.broker
+        self.most_bytes = 0
+
+    def sync(self) -> None:
+        end_turn(self.node, flush=True)
+        while (job := self.journal.begin_sync()) is not None:
+            job.run()
+            self.journal.finish_sync(job)
+            self.node.durable_to(self.port.durable_frames())
+            end_turn(self.node, flush=True)
+
+    def keep_house(self) -> None:
+        """What the driver does once a second, and between turns."""
+        checkpoint = self.port.checkpoint_offset
+        if not checkpoint:
+            return
+        self.most_bytes = max(self.most_bytes, self.journal.statistics().bytes)
+        self.drop()
+        self.node.compaction.look(self.journal.occupancy(), checkpoint)
+        while self.node.compaction.active and self.node.compaction.step():
+            self.sync()
+        self.drop()
+
+    def drop(self) -> None:
+        self.journal.request_drop(self.node.droppable_before(self.port.checkpoint_offset))
+        self.sync()
+        while (job := self.journal.begin_drop()) is not None:
+            job.run()
+            self.journal.finish_drop(job)
+
+    @property
+    def segments(self) -> int:
+        return self.journal.statistics().segments
+
+    def fill(self, client: Speaker, queue: str = "fill", kib: int = 64) -> None:
+        """Publish so much, and take it again."""
+        for _ in range(kib // 4):
+            client.client.send(publish(queue, bytes(4 * KIB)))
+            self.sync()
+            assert client.get(queue) is not None
+
+
+def held(node: BrokerNode) -> Held:
+    """What the queues of a node hold."""
+    found: Held = {}
+    for queue in node.state.queues.values():
+        queue.sort()
+        found[queue.name] = [
+            (
+                entry.id,
+                entry.message.content(),
+                entry.deadline_ms,
+                queue.returns.of(entry.id) if queue.returns is not None else Returned(),
+            )
+            for entry in queue.entries.values()
+        ]
+    return found
+
+
+def begun(segment_bytes: int = 16 * KIB) -> tuple[JournaledCore, Speaker]:
+    core = JournaledCore(MemoryStorage(), segment_bytes)
+    speaker = Speaker(core)
+    for name in ("old", "other", "fill"):
+        speaker.declare(name, {"x-queue-type": "quorum", "x-delivery-limit": 9} if name == "other" else None)
+    return core, speaker
+
+
+def restarted(core: JournaledCore) -> JournaledCore:
+    """Another process, after this one was killed."""
+    core.storage.crash_soft()
+    return JournaledCore(core.storage, core.journal.options.segment_bytes)
+
+
+def test_an_old_message_keeps_four_segments_of_64_mib_that_pass_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_offsets, "BUCKET_SHIFT", 6)
+    core, speaker = begun(1024 * KIB)
+    speaker.publish("old", b"pinned", expiration="3600000")
+    speaker.client.method(BASIC_CONSUME, "fill", "c", False, True, False, True, {})
+    before = held(core.node)
+    body = bytes(8 * KIB)
+    for _ in range(256):
+        speaker.client.send(*[publish("fill", body)] * 32)
+        core.sync()
+        speaker.client.events()
+        core.keep_house()
+    written = core.journal.statistics().written_bytes
+    assert written > 64 << 20
+    assert core.most_bytes <= 4 << 20
+    assert core.node.compaction.counts.octets < written // 1000
+    assert held(core.node) == before
+    assert held(restarted(core).node) == before
+
+
+def test_a_steady_queue_is_never_written_again() -> None:
+    """Its oldest messages are taken before their segment is the oldest that could go."""
+    core, speaker = begun()
+    depth_kib = 40
+    for _ in range(depth_kib // 4):
+        speaker.client.send(publish("fill", bytes(4 * KIB)))
+    for _ in range(100):
+        core.fill(speaker, kib=4)
+        core.keep_house()
+    assert core.node.compaction.counts.messages == 0
+    assert core.segments <= 7
+
+
+def one_of_each(core: JournaledCore, speaker: Speaker) -> None:
+    """A message in two queues, one that came back, one of a transaction."""
+    speaker.call(EXCHANGE_DECLARE, "both", "fanout", False, True, False, False, False, {})
+    for queue in ("old", "other"):
+        speaker.call(QUEUE_BIND, queue, "both", "", False, {})
+    speaker.publish("", b"in both", exchange="both", expiration="3600000")
+    speaker.publish("other", b"failed")
+    assert speaker.get("other") is not None
+    failed = speaker.get("other", no_ack=False)
+    assert failed is not None
+    speaker.call(BASIC_NACK, failed["tag"], False, True)
+    speaker.call(TX_SELECT, channel=2)
+    speaker.publish("old", b"committed", channel=2)
+    speaker.call(TX_COMMIT, channel=2)
+
+
+@pytest.mark.parametrize("slice_bytes", [1, 128 * KIB])
+def test_a_crash_at_any_step_of_a_pass_loses_and_doubles_nothing(
+    monkeypatch: pytest.MonkeyPatch, slice_bytes: int
+) -> None:
+    monkeypatch.setattr(compaction, "SLICE_BYTES", slice_bytes)
+    at = 0
+    gone = 0
+    while True:
+        core, speaker = begun()
+        one_of_each(core, speaker)
+        core.fill(speaker, kib=80)
+        before = held(core.node)
+        core.storage.power_cut_in = at
+        try:
+            core.keep_house()
+        except PowerCutError:
+            core.storage.crash_soft()
+        else:
+            break
+        after = JournaledCore(core.storage)
+        assert held(after.node) == before, f"power cut at operation {at}"
+        after_speaker = Speaker(after)
+        after.fill(after_speaker, kib=48)  # what was begun is ended, or begins anew
+        after.keep_house()
+        after.keep_house()
+        gone += after.journal.first_segment > 1
+        assert held(restarted(after).node) == before, f"second restart after a power cut at operation {at}"
+        at += 1
+    assert core.journal.first_segment > 1
+    assert at > 8
+    assert gone == at
+
+
+def test_what_leaves_by_an_earlier_record_does_not_come_back() -> None:
+    """A transaction took the message before it was written again, and commits when its first record could be gone."""
+    core, speaker = begun()
+    speaker.publish("old", b"taken")
+    core.fill(speaker, kib=80)
+    speaker.call(TX_SELECT, channel=2)
+    taken = speaker.get("old", no_ack=False, channel=2)
+    assert taken is not None
+    speaker.call(BASIC_ACK, taken["tag"], False, channel=2)
+    speaker.publish("other", channel=2)  # the ack, too, goes to the log now
+    core.keep_house()
+    assert core.node.state.again.unsettled
+    assert core.journal.first_segment == 1  # the note is not settled: nothing goes
+    speaker.call(TX_COMMIT, channel=2)
+    core.fill(speaker, kib=80)
+    core.keep_house()
+    core.keep_house()
+    assert not core.node.state.again.unsettled
+    assert core.journal.first_segment > 1
+    assert held(restarted(core).node)["old"] == []
+
+
+def test_an_open_transaction_keeps_its_segment() -> None:
+    core, speaker = begun()
+    speaker.call(TX_SELECT, channel=2)
+    speaker.publish("old", b"open", channel=2)
+    core.fill(speaker, kib=80)
+    core.keep_house()
+    assert core.journal.first_segment == 1
+    assert core.node.compaction.counts.passes == 0
+    speaker.call(TX_COMMIT, channel=2)
+    core.keep_house()
+    core.keep_house()
+    assert core.journal.first_segment > 1
+    assert [entry[1] for entry in held(restarted(core).node)["old"]] == [b"open"]
+
+
+def test_messages_of_a_catch_up_keep_nothing_for_ever() -> None:
+    """They stand before the log, wherever that begins."""
+    core, speaker = begun()
+    speaker.publish("old", b"brought")
+    state = core.node.state
+    state.log.start = state.log.applied
+    state.put_before_log()
+    core.fill(speaker, kib=80)
+    assert core.node.droppable_before(core.port.checkpoint_offset) == 0
+    core.keep_house()
+    assert core.journal.first_segment > 1
+    assert [entry[1] for entry in held(restarted(core).node)["old"]] == [b"brought"]
+
+
+def test_a_queue_that_is_deleted_during_a_pass_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "SLICE_BYTES", 1)
+    core, speaker = begun()
+    for _ in range(3):
+        speaker.publish("old")
+    core.fill(speaker, kib=80)
+    assert core.node.compaction.look(core.journal.occupancy(), core.port.checkpoint_offset)
+    while not core.node.state.again.unsettled:
+        core.node.compaction.step()
+    speaker.call(QUEUE_DELETE, "old", False, False, False)
+    core.keep_house()
+    core.fill(speaker, kib=80)
+    core.keep_house()
+    assert core.journal.first_segment > 1
+    assert "old" not in held(restarted(core).node)
+
+
+def test_an_idle_broker_gives_space_back() -> None:
+    """What has left is what made the difference: no record is appended but the notes."""
+    core, speaker = begun()
+    speaker.publish("old", b"kept")
+    core.fill(speaker, kib=160)
+    assert core.segments > 8
+    end = core.node.state.log.end
+    core.keep_house()
+    assert core.node.state.log.end == end
+    assert core.segments <= 3
+
+
+def test_notes_come_through_their_octets() -> None:
+    delayed = DelayedMessage("e", "k", b"\0\0", b"body", True)
+    delayed.due_ms, delayed.everywhere = 77, True
+    moved = MovedMessage("", "dead", b"\0\0", b"", True)
+    plain = Message("", "q", b"\0\0", b"x" * 300, True)
+    targets = [AgainTarget(1, 2, 3), AgainTarget(4, 5, 0, Returned(1, 2, 3))]
+    note = AgainNote(7, 90, 80, 95, [(plain, targets), (delayed, targets[:1]), (moved, targets[1:])])
+    found = AgainNote.decode(note.encode())
+    assert found[:4] == note[:4]
+    assert [places for _, places in found.messages] == [targets, targets[:1], targets[1:]]
+    for (message, _), (expected, places) in zip(found.messages, note.messages, strict=True):
+        assert message.__class__ is expected.__class__
+        assert message.content() == expected.content()
+        assert message.routing_key == expected.routing_key
+        assert message.shared is (len(places) > 1)
+    again = found.messages[1][0].again_at(95)
+    assert isinstance(again, DelayedMessage)
+    assert (again.due_ms, again.everywhere, again.offset, again.body) == (77, True, 95, b"body")
+    settled = SettledNote(7, 96, [(1, 2)], [(4, 5, Returned(2, 3, 0))])
+    assert SettledNote.decode(settled.encode()) == settled
+
+
+@pytest.mark.parametrize("decode", [AgainNote.decode, SettledNote.decode])
+def test_a_note_of_a_newer_format_is_refused(decode: Callable[[bytes], object]) -> None:
+    with pytest.raises(NoteFormatError, match="format 2; this program reads formats 1 to 1"):
+        decode(bytes((2,)) + bytes(64))
+
+
+def test_a_bucket_is_kept_whole() -> None:
+    assert last_of_bucket(0) == last_of_bucket(3) == 3
+    assert last_of_bucket(4) == 7
+
+
+def test_readers_of_a_journal_tell_a_message_once_and_say_where_it_lives() -> None:
+    core, speaker = begun()
+    speaker.publish("old", b"kept")
+    core.fill(speaker, kib=80)
+    seen = OutletReader(core.storage)
+    events = FeedReader(core.storage)
+    before = [event for told in events.events() for event in told]
+    units = [unit for each in seen.units() for unit in each]
+    core.keep_house()
+    core.fill(speaker, kib=4)
+    after = [event for told in events.events() for event in told]
+    units += [unit for each in seen.units() for unit in each]
+    assert len([each for each in before + after if isinstance(each, Enqueue) and each.queue == "old"]) == 1
+    assert sum(b"kept" in repr(each).encode() for each in units) <= 1
+    core.fill(speaker, kib=8)
+    (again,) = [each for each in journal_stats(core.storage) if each.again_bytes]
+    assert (again.live_records, again.pinned_by) == (1, "queue old: 1")
