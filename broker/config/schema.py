@@ -1,6 +1,6 @@
 """The sections of the configuration: each key with its default and its range.
 
-What a value does when it is in force stands where it is used, and in DESIGN 10, 12 and 15.
+The place that uses a value says what it does when it is in force; docs/configuration.md tells users.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class LinkConfig:
 
 @frozen(kw_only=True)
 class JournalConfig:
-    """[journal]: `reserve_bytes` are kept preallocated, so that decisions can be written when the disk is full (DESIGN 9).
+    """[journal]: `reserve_bytes` are kept preallocated, so that decisions can be written when the disk is full.
 
     None: as the disk is large (`server.files.disk_size`).
     """
@@ -179,7 +179,7 @@ class HaConfig:
         expected_timeout_s: how long a start waits for listed brokers before it goes on without them.
         reconnect_min_s, reconnect_max_s: the pause between attempts to reach the primary grows from one to the other.
         min_insync: the least in-sync set that decides. The founder's is the group's from then on. None: 1, for a founder does not
-            know how many will join it; `understudy cluster` writes 2 for three brokers and more (DESIGN 5).
+            know how many will join it; `understudy cluster` writes 2 for three brokers and more.
         found: this broker may found the group, if store and data are empty. Off, because a broker that lost both would found
             a second group beside the first.
         replicate: how much is replicated of queues that do not say it (`x-ha-replicate`) and are not durable (decision 0014).
@@ -275,7 +275,7 @@ class GroupConfig:
 
 @frozen(kw_only=True)
 class LimitsConfig:
-    """[limits]: the bounds of DESIGN 15. What each does when it is reached stands there."""
+    """[limits]: the bounds. docs/configuration.md says what each does when it is reached."""
 
     unstable_bytes: Annotated[int, size(MIB)] = 64 * MIB
     unstable_bytes_per_connection: Annotated[int, size(64 * KIB)] = 4 * MIB

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -14,6 +14,8 @@ from scripts.house_tools.sources import Source, begins_without_a_noun, product_o
 
 ID: Final = re.compile(r"\b(?:DESIGN \d+(?:\.\d+)?|(?:H|C|P|S|K|X|CP|Q|R)-\d{2,3})\b")
 """A reference to the design, or to a requirement's number."""
+LISTS: Final = ("requirements.md", "testing.md")
+"""The documents that list ids: requirements, and crash points."""
 WIDE: Final = 12
 """A room of more files has outgrown its purpose."""
 
@@ -41,7 +43,8 @@ class House:
 
 
 def count(sources: Sequence[Source], docs: Mapping[str, str]) -> House:
-    """Count. ``docs``: text by name."""
+    """Count. ``docs``: text by name. An id that one of `LISTS` has leads there."""
+    listed = {each for name in LISTS for each in ID.findall(docs.get(name, ""))}
     product = product_of(sources)
     imports = {each.module: set(_imports(each)) for each in product}
     rooms = {each.module: each.room for each in product}
@@ -58,8 +61,8 @@ def count(sources: Sequence[Source], docs: Mapping[str, str]) -> House:
         for _, text in each.docstrings():
             docstrings[kind] += 1
             nounless[kind] += begins_without_a_noun(text)
-        ids[kind] += len(ID.findall(each.text))
-    ids["docs"] = sum(len(ID.findall(text)) for text in docs.values())
+        ids[kind] += _leads_out(each.text, listed)
+    ids["docs"] = sum(_leads_out(text, listed) for text in docs.values())
     return House(
         rooms=dict(Counter(each.room for each in product if each.path.name != "__init__.py").most_common()),
         circles=circles(between),
@@ -69,6 +72,11 @@ def count(sources: Sequence[Source], docs: Mapping[str, str]) -> House:
         nounless=nounless,
         ids=ids,
     )
+
+
+def _leads_out(text: str, listed: Container[str]) -> int:
+    """How many ids in ``text`` are not listed in the repository."""
+    return sum(each not in listed for each in ID.findall(text))
 
 
 def _imports(source: Source) -> Iterator[str]:

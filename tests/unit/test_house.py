@@ -59,7 +59,7 @@ def test_the_house_is_counted() -> None:
             source("ha/user.py", user),
             source("tests/unit/test_x.py", test),
         ],
-        {"a.md": "As DESIGN 5 and H-36 say."},
+        {"a.md": "As DESIGN 5, H-36 and P-53 say.", "requirements.md": "- **P-53** a rule"},
     )
     assert house.rooms == {"broker.core.queues": 1, "broker.core": 1, "ha": 1}
     assert house.circles == [["broker.core", "broker.core.queues"]]
