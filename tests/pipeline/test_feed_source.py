@@ -23,7 +23,7 @@ from understudy.pipeline.feed_schema import columns
 from understudy.pipeline.feed_source import read_files, stream_files
 from understudy.pipeline.feed_tables import overview
 from understudy.pipeline.kafka_topic import check_hosts
-from understudy.pipeline.session import SessionSettings, open_session
+from understudy.pipeline.session import QUICK_START, THROUGHPUT, SessionSettings, beside_users, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -171,6 +171,18 @@ def test_what_spark_cannot_finish_is_no_verdict(error: Exception) -> None:
 def test_a_size_that_spark_does_not_take_is_refused() -> None:
     with pytest.raises(SessionError, match="--memory lots: a number with k, m, g or t"):
         open_session(SessionSettings(name="t", memory="lots"))
+
+
+@pytest.mark.parametrize("name", ["JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"])
+def test_a_collector_that_the_user_has_chosen_is_the_only_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"):
+        monkeypatch.delenv(each, raising=False)
+    assert beside_users(THROUGHPUT) == THROUGHPUT
+    monkeypatch.setenv(name, "-Xmx1g -XX:+UseZGC")
+    assert beside_users(THROUGHPUT) == ""
+    assert beside_users(QUICK_START) == "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+    monkeypatch.setenv(name, "-XX:+UseStringDeduplication")
+    assert beside_users(QUICK_START) == QUICK_START
 
 
 @pytest.mark.parametrize(
