@@ -654,6 +654,8 @@ class BrokerState:
         tx_id, offset, name = argument
         tx = self.transactions.get(tx_id)
         if tx is not None:
+            if not tx.outcome_offset:  # it came to this broker behind its ROLLBACK
+                tx.rolls_back_at(offset, "")
             tx.applied()
             self._discard(tx)
             self._decided(tx)

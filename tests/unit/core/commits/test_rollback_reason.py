@@ -7,7 +7,9 @@ import pytest
 from tests.unit.core.core_kit import FRAME_MAX, PERSISTENT, Core, publish
 from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.methods import CHANNEL_CLOSE, TX_SELECT
-from understudy.broker.log import record
+from understudy.broker.core.state import BrokerState
+from understudy.broker.log import frame, record
+from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 
 
 def test_a_missing_exchange_of_a_long_name_ends_the_channel_and_its_transaction() -> None:
@@ -37,3 +39,15 @@ def test_a_reason_is_cut_to_what_a_record_holds(reason: str) -> None:
     assert (tx_id, name) == (7, "name")
     assert len(kept.encode()) <= record.REASON_BYTES
     assert reason.startswith(kept) or "\udcff" in reason
+
+
+def test_a_transaction_that_comes_behind_its_rollback_is_rolled_back() -> None:
+    """A catch-up may bring a backup a transaction whose ROLLBACK stands in its log, and is not stable yet."""
+    state = BrokerState()
+    records = [record.encode_epoch(1, "b1", False, 0), record.encode_rollback(7, 1, "name", "refused")]
+    state.receive_batch(frame.encode_batch(1, 1, 2, 0, records))
+    late = state.transactions[7] = TxBuffer(7)
+    state.log.note_durable(2)
+    state.log.apply_up_to(2)
+    assert late.state is TxState.ROLLED_BACK
+    assert not state.transactions
