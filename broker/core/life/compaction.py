@@ -261,7 +261,7 @@ class Compaction:
         messages: list[tuple[Message, list[AgainTarget]]] = []
         size = 0
         while size < SLICE_BYTES and (places := going.next_message()):
-            size += self._take(places, going.limit, messages)
+            size += max(self._take(places, going.limit, messages), ENTRY_BYTES * len(places))
         if messages:
             self._write(messages)
         if going.over:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
-from tests.unit.core.core_kit import Core, end_turn, publish
+from tests.unit.core.core_kit import FRAME_MAX, Core, end_turn, publish
 from tests.unit.core.moving.test_dead_letters import Speaker
+from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.methods import (
     BASIC_ACK,
     BASIC_CONSUME,
@@ -18,6 +20,7 @@ from understudy.broker.amqp.methods import (
     TX_COMMIT,
     TX_SELECT,
 )
+from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.life import compaction
 from understudy.broker.core.life.gate_port import GatePort
 from understudy.broker.core.life.node import BrokerNode
@@ -39,6 +42,7 @@ from understudy.testing.coordinator_kit.kit_client import AnyUser
 from understudy.testing.disk import MemoryStorage, PowerCutError
 
 KIB = 1 << 10
+TRANSIENT = encode_properties(delivery_mode=1)
 IDENTITY = JournalIdentity("group", "b1")
 Held = dict[str, list[tuple[int, bytes, int, Returned]]]
 
@@ -153,6 +157,49 @@ def test_an_old_message_keeps_four_segments_of_64_mib_that_pass_it(monkeypatch: 
     assert core.node.compaction.counts.octets < written // 1000
     assert held(core.node) == before
     assert held(restarted(core).node) == before
+
+
+@pytest.mark.parametrize("size", [40 * KIB, 3 << 20])
+def test_a_message_larger_than_a_segment_is_written_again(size: int) -> None:
+    """A body of 2 MiB or more stands in parts, as the transaction that it is."""
+    core, speaker = begun()
+    body = bytes(size)
+    speaker.publish("old", body)
+    before = held(core.node)
+    assert [len(message[1]) for message in before["old"]] == [size]
+    for _ in range(4 * size // (64 * KIB)):
+        core.fill(speaker)
+        core.keep_house()
+    assert core.node.compaction.counts.messages >= 1
+    assert core.journal.statistics().bytes < 4 * size + (256 << 10)
+    assert held(core.node) == before
+    assert held(restarted(core).node) == before
+
+
+def test_a_slice_is_bounded_though_nothing_is_to_be_written() -> None:
+    """Transient messages in two queues have new places at once, and cost no octets of a note."""
+    core, speaker = begun()
+    speaker.call(EXCHANGE_DECLARE, "both", "fanout", False, True, False, False, False, {})
+    for queue in ("old", "other"):
+        speaker.call(QUEUE_BIND, queue, "both", "", False, {})
+    count = 4 * compaction.SLICE_BYTES // (2 * compaction.ENTRY_BYTES)
+    for _ in range(count):
+        speaker.client.send(publish_frames(1, "both", "", TRANSIENT, b"", FRAME_MAX))
+    core.sync()
+    queues = [queue for queue in core.node.state.queues.values() if queue.name != "fill"]
+    first = min(entry.message.offset for queue in queues for entry in queue.entries.values())
+    last = core.node.state.log.applied
+    core.fill(speaker)
+    steps = [0]
+    while steps[-1] < 2 * count:
+        core.fill(speaker, kib=16)
+        core.node.compaction.look(core.journal.occupancy(), core.port.checkpoint_offset)
+        while core.node.compaction.active and core.node.compaction.step():
+            core.sync()
+            steps.append(sum(entry.message.offset > last for queue in queues for entry in queue.entries.values()))
+    assert first < last
+    most = 2 * (compaction.SLICE_BYTES // (2 * compaction.ENTRY_BYTES) + 1)
+    assert max(after - before for before, after in pairwise(steps)) <= most
 
 
 def test_a_steady_queue_is_never_written_again() -> None:
