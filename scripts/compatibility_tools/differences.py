@@ -9,7 +9,7 @@ from scripts.compatibility_tools.outcomes import Difference
 
 _INTERNET: Final = "needs a server of the Internet, badssl.com"
 _IMMEDIATE: Final = "`immediate` works here; RabbitMQ has 540"
-_RACE: Final = "the test's own connection may end first, on a busy machine"
+_RACE: Final = "the test's own connection may end first"
 _CONTROL: Final = "needs `rabbitmqctl`"
 
 DIFFERENCES: Final[Mapping[str, Sequence[Difference]]] = {
@@ -30,14 +30,14 @@ DIFFERENCES: Final[Mapping[str, Sequence[Difference]]] = {
         Difference(tests="*Routing::basicReturn", reason=_IMMEDIATE),
         Difference(
             tests="*Routing::basicReturnTransactional",
-            reason="comes back at publish; `amqp.mandatory_in_tx` gives RabbitMQ's way",
+            reason="comes back at publish (`amqp.mandatory_in_tx`)",
         ),
         Difference(
             tests="*QosTests::noAckObeysLimit", reason="no count holds back a consumer without acknowledgements"
         ),
         Difference(
             tests="*DeadLetterExchange::republish",
-            reason="as in RabbitMQ 4: a client's own `x-death` counts for nothing",
+            reason="as in RabbitMQ 4: a client's `x-death` is not counted",
         ),
     ),
 }
