@@ -8,6 +8,7 @@ import http.client
 import itertools
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -49,6 +50,23 @@ def wait_until(
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
         time.sleep(every_s)
     return found
+
+
+def ask_to_end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:
+    """A signal to a program that may have been started a moment before: not until the program catches that signal.
+
+    Raises:
+        AssertionError: the program has ended, or does not catch the signal in time.
+    """
+    wait_until(f"{process.args} catches signal {number}", lambda: catches(process, number))
+    process.send_signal(number)
+
+
+def catches(process: subprocess.Popen[bytes], number: int) -> bool:
+    """Whether a process has a handler of a signal, from ``SigCgt`` in proc_pid_status(5)."""
+    assert process.poll() is None, f"{process.args} has ended with {process.returncode}"
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return bool(int(re.findall(r"^SigCgt:\s*(\w+)", status, re.M)[0], 16) >> (number - 1) & 1)
 
 
 @contextlib.contextmanager

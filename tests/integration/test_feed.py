@@ -13,7 +13,7 @@ from pathlib import Path
 import pika
 import pytest
 
-from tests.integration.broker_process import PROGRAM, BrokerProcess, running_broker, wait_until
+from tests.integration.broker_process import PROGRAM, BrokerProcess, ask_to_end, running_broker, wait_until
 from tests.integration.conftest import SMALL_SEGMENTS
 from tests.integration.feed_rows import Row, by_source, told_once, wait_for_rows
 from tests.integration.small_disk import small_disk
@@ -51,7 +51,10 @@ class Reader:
     def end(self, how: signal.Signals) -> int:
         assert self.process is not None
         assert self.process.poll() is None
-        self.process.send_signal(how)
+        if how is signal.SIGKILL:
+            self.process.kill()
+        else:
+            ask_to_end(self.process, how)
         code = self.process.wait(LIMIT_S)
         assert self.process.stderr is not None
         assert self.process.stderr.read() == b""

@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 from scripts.service_tools.kafka_admin import allow, create_topic
 from scripts.service_tools.kafka_keeper import SharedKafka
 from scripts.service_tools.kafka_servers import KafkaCluster, lay_out_kafka
-from tests.integration.broker_process import PROGRAM, running_broker, wait_until
+from tests.integration.broker_process import PROGRAM, ask_to_end, running_broker, wait_until
 from tests.integration.conftest import SMALL_SEGMENTS
 from tests.integration.feed_rows import check_same
 from tests.integration.kafka_reading import count, in_journals, in_topic, messages, replicas_in_sync
@@ -63,7 +63,10 @@ class Feed:
     def end(self, how: signal.Signals) -> int:
         assert self.process is not None
         assert self.process.poll() is None, self.said
-        self.process.send_signal(how)
+        if how is signal.SIGKILL:
+            self.process.kill()
+        else:
+            ask_to_end(self.process, how)
         return self.process.wait(LIMIT_S)
 
     def wait_for_more(self, writes: int = 3) -> None:
