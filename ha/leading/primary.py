@@ -618,7 +618,7 @@ class Primary:
 
     def _listed(self, backup: RemoteBackup) -> None:
         now_ms = self._broker.now_ms
-        if backup.guard is None:  # then it has to show that it holds what is stable, as whoever returns
+        if backup.guard is None:  # it has to show that it holds what is stable, like a member that returns
             backup.dropped("the store lists it, and this primary does not hold completions for it", now_ms)
         backup.enters_set(now_ms)
 

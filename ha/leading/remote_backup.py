@@ -288,9 +288,9 @@ class RemoteBackup:
 
     def expelled(self, reason: str, now_ms: int) -> None:
         """Note that the store has the set without the backup: its link ends, and nothing waits for it any more."""
+        self._move(BackupEvent.EXPEL)
         if self.link is not None:
             self.link.close(reason)
-        self._move(BackupEvent.EXPEL)
         self.must_leave = self.leaving = ""
         self.lost_data = False
         self._forget_link(now_ms)
