@@ -581,7 +581,7 @@ class Journal:
         return self._segments[0].number if self._segments else 0
 
     def occupancy(self) -> Occupancy:
-        """What the journal takes up: one step a segment."""
+        """The space that the journal takes up: one step a segment."""
         needed = [each for each in self._segments if each.number >= self._floor.wanted]
         sealed = list(takewhile(lambda each: each.closed, needed))
         return Occupancy(

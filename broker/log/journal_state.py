@@ -110,7 +110,7 @@ class SealedSegment(NamedTuple):
 
 
 class Occupancy(NamedTuple):
-    """What a journal takes up.
+    """The space that a journal takes up.
 
     Attributes:
         sealed: the sealed segments that are needed, oldest first.

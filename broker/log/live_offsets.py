@@ -1,4 +1,4 @@
-"""Which stretches of the log still hold something that lives in a queue, and how much."""
+"""The stretches of the log that still hold something that lives in a queue, and how much."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LiveOffsets:
         self._oldest = 0
 
     def add(self, offset: int, octets: int) -> None:
-        """A message of so many octets, whose record stands at ``offset``, comes into a queue."""
+        """Note that a message of so many octets, whose record stands at ``offset``, comes into a queue."""
         bucket = offset >> BUCKET_SHIFT
         buckets = self._buckets
         buckets[bucket] = buckets.get(bucket, 0) + _ONE + octets
@@ -32,7 +32,7 @@ class LiveOffsets:
             self._oldest = bucket
 
     def release(self, offset: int, octets: int) -> None:
-        """It leaves. Both numbers are those of :meth:`add`."""
+        """Note that such a message leaves. Both numbers are those of :meth:`add`."""
         bucket = offset >> BUCKET_SHIFT
         left = self._buckets[bucket] - _ONE - octets
         if left:

@@ -44,4 +44,4 @@ class CoreExtension(Protocol):
         """After the broker has closed its batch; see ``BrokerNode.gather``."""
 
     def after_turn(self) -> None:
-        """The turn's output and its journal group are on their way: what nobody waits for is done now."""
+        """Do what can wait: the turn's output and its journal group are on their way."""

@@ -215,7 +215,7 @@ class TxBuffer:
         self.decided = decided
 
     def withdrawn(self) -> None:
-        """Note that nobody waits for the decision."""
+        """Forget the channel that waited for the decision."""
         self.decided = None
 
     def told(self) -> Callable[[TxBuffer], None] | None:

@@ -127,7 +127,7 @@ class FeedContext(msgspec.Struct):
         self.since = self.since or number
 
     def begin_epoch(self, epoch: int) -> None:
-        """What follows is of ``epoch``."""
+        """Take what follows for events of ``epoch``."""
         self.epoch = epoch
 
     def reach(self, end: int) -> None:
@@ -135,7 +135,7 @@ class FeedContext(msgspec.Struct):
         self.end = end
 
     def begin_behind(self, offset: int, epoch: int) -> None:
-        """What stands before ``offset`` has been dropped, and was applied."""
+        """Note that the records before ``offset`` have been dropped, and were applied."""
         self.end = self.stable = self.applied = offset
         self.epoch = epoch
 

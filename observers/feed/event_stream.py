@@ -61,7 +61,7 @@ class EventStream:
         self.seq = seq
 
     def comes_with(self, sync: int, at_ms: int) -> None:
-        """What follows was written with fsync number ``sync``, at ``at_ms`` by the wall clock."""
+        """Note that the next events were written with fsync number ``sync``, at ``at_ms`` by the wall clock."""
         self.sync = sync
         self.at_ms = at_ms
 

@@ -89,7 +89,7 @@ class OutletLog:
     # -- what is known ------------------------------------------------------------------------------------------------
 
     def take_passed_over(self) -> list[str]:
-        """What was missing and accepted since the last call."""
+        """The missing records that were accepted since the last call."""
         found, self.passed_over = self.passed_over, []
         return found
 

@@ -1,4 +1,4 @@
-"""What is made once and kept in the user's cache, ``~/.cache/understudy/compatibility``.
+"""Files that are made once and kept in the user's cache, ``~/.cache/understudy/compatibility``.
 
 Each kept folder has a stamp with the identity of what is in it. A making that was interrupted leaves none, and is begun again.
 """

@@ -44,7 +44,7 @@ def command(suite: Suite, tool: Path, log: Path, arguments: Sequence[str], selec
 
 
 def outcomes(suite: Suite, code: int, tree: Path, log: Path) -> dict[str, Outcome]:
-    """What became of each test, by name.
+    """The result of each test, by name.
 
     Args:
         suite: which.

@@ -1,4 +1,4 @@
-"""What programs are started with: the interpreter of their language, their pinned libraries, and the version that a row shows."""
+"""Runtimes of programs: the interpreter of their language, their pinned libraries, and the version that a row shows."""
 
 from __future__ import annotations
 

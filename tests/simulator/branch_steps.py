@@ -41,7 +41,7 @@ def prepared(group: Scenario, xid: Xid = X) -> Hand:
 
 
 def listed(group: Scenario) -> dict[Xid, int]:
-    """What `recover` says at whoever leads."""
+    """The answer to `recover` at the broker that leads."""
     hand = group.hand()
     found: dict[Xid, int] = hand(calls.dtx_recover)
     hand.go()
@@ -49,7 +49,7 @@ def listed(group: Scenario) -> dict[Xid, int]:
 
 
 def listed_on(node: SimNode) -> set[Xid]:
-    """What a broker, whatever its role, knows to be in doubt."""
+    """The branches in doubt that a broker in any role knows."""
     return {tx.branch.xid for tx in node.node.state.prepared_branches() if tx.branch is not None}
 
 

@@ -129,7 +129,7 @@ class Association:
             self._channel.consuming.free_slot(delivery)
 
     def abandon(self, reason: str) -> None:
-        """The channel ends without having ended the branch, which nobody may prepare then."""
+        """The channel ends without having ended the branch, which cannot be prepared then."""
         self._return(self._in_vain, failed=True)
         self._in_vain = []
         self._broker.dtx.fail(self.work, XaStatus.RBROLLBACK, reason, died=True)

@@ -65,7 +65,7 @@ _Found = tuple[Queue, Entry]
 
 @attrs.define
 class CompactionCounts:
-    """What compaction has done since the process began.
+    """Counts of a process's compaction since it began.
 
     Attributes:
         passes: how many were begun.

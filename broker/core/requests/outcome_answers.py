@@ -43,7 +43,7 @@ def answer_query(broker: CommitsPort, own_id: int, reply: Reply, body: bytes) ->
     Raises:
         PreconditionFailedError: it is no question.
     """
-    # To the octet: whoever were told of another name than the one that the transaction has would be told "rolled back".
+    # A name counts to the octet: a client that asked for a changed name would be told "rolled back".
     verb, _, subject = body.partition(b" ")
     if body == b"id":
         reply.send(tx_id_text(own_id) if own_id else "error: the channel is not transactional")

@@ -77,7 +77,7 @@ class OutletBatches:
         self.topic = topic
 
     def comes_to(self, topic: str) -> None:
-        """What fails from now on fails at a record of ``topic``."""
+        """Take a failure from now on for one at a record of ``topic``."""
         self.topic = topic
 
     async def add(self, record: KafkaRecord, partition: int) -> None:

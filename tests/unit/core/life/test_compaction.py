@@ -78,7 +78,7 @@ class JournaledCore(Core):
             end_turn(self.node, flush=True)
 
     def keep_house(self) -> None:
-        """What the driver does once a second, and between turns."""
+        """Do as the driver does once a second, and between turns."""
         checkpoint = self.port.checkpoint_offset
         if not checkpoint:
             return
@@ -109,7 +109,7 @@ class JournaledCore(Core):
 
 
 def held(node: BrokerNode) -> Held:
-    """What the queues of a node hold."""
+    """The messages in the queues of a node."""
     found: Held = {}
     for queue in node.state.queues.values():
         queue.sort()
@@ -302,7 +302,7 @@ def test_an_open_transaction_keeps_its_segment() -> None:
 
 
 def test_messages_of_a_catch_up_keep_nothing_for_ever() -> None:
-    """They stand before the log, wherever that begins."""
+    """Messages of a catch-up stand before the log, wherever that begins."""
     core, speaker = begun()
     speaker.publish("old", b"brought")
     state = core.node.state
@@ -333,7 +333,7 @@ def test_a_queue_that_is_deleted_during_a_pass_stays_away(monkeypatch: pytest.Mo
 
 
 def test_an_idle_broker_gives_space_back() -> None:
-    """What has left is what made the difference: no record is appended but the notes."""
+    """A message that has left makes room: no record is appended but the notes."""
     core, speaker = begun()
     speaker.publish("old", b"kept")
     core.fill(speaker, kib=160)

@@ -39,13 +39,13 @@ def begins_to_lead(speaker: Speaker) -> None:
 
 
 def asks(speaker: Speaker, method: int, *arguments: Any, channel: int = 1) -> list[str]:
-    """What the client hears at once."""
+    """The answers that the client hears at once."""
     speaker.client.connection.receive(encode_method(channel, method, *arguments))
     return speaker.client.heard()
 
 
 def answers(speaker: Speaker, reads: int) -> list[str]:
-    """What the client hears when the group has linked and reads formats up to ``reads``."""
+    """The answers when the group has linked and reads formats up to ``reads``."""
     speaker.core.broker.log.confine(reads)
     speaker.core.broker.answering = True
     speaker.core.sync()

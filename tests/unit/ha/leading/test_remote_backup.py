@@ -58,7 +58,7 @@ class SilentLink:
         """Into the void."""
 
     def close(self, reason: str) -> None:
-        """Nobody hears."""
+        """Tell no one."""
 
 
 def sent_all(backup: RemoteBackup) -> RemoteBackup:
