@@ -63,10 +63,10 @@ def ask_to_end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -
 
 
 def catches(process: subprocess.Popen[bytes], number: int) -> bool:
-    """Whether a process has a handler of a signal, from ``SigCgt`` in proc_pid_status(5)."""
+    """A process has a handler of a signal, by ``SigCgt`` in proc_pid_status(5)."""
     assert process.poll() is None, f"{process.args} has ended with {process.returncode}"
     status = Path(f"/proc/{process.pid}/status").read_text()
-    return bool(int(re.findall(r"^SigCgt:\s*(\w+)", status, re.M)[0], 16) >> (number - 1) & 1)
+    return bool(int(re.findall(r"^SigCgt:\s*(\w+)", status, re.MULTILINE)[0], 16) >> (number - 1) & 1)
 
 
 @contextlib.contextmanager
