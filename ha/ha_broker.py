@@ -109,7 +109,7 @@ class HaBroker:
         self.backup = Backup(config, replicator, coordination, fabric, self, self._next_request)
         self.primary: Primary | None = None
         broker.default_level = config.replicate
-        broker.pauses.after_ms = config.pause_ms
+        broker.pauses.count_from(config.pause_ms)
         broker.refusal_name = "NOT_PRIMARY"
         broker.refusal = f"{config.broker} has not found a primary yet"
 
@@ -119,7 +119,7 @@ class HaBroker:
 
     @property
     def now_ms(self) -> int:
-        return self.broker.now_ms
+        return self.broker.clock.now_ms
 
     def start(self) -> None:
         """Look at the store."""
@@ -670,7 +670,7 @@ class HaBroker:
         position = (end, claim)
         moved = position != self._shown_position and self.now_ms - self._shown_ms >= POSITION_EVERY_MS
         if self._shown is None or shown[0] is not self._shown[0]:
-            self.since = since_text(self.broker.wall_ms)
+            self.since = since_text(self.broker.clock.wall_ms)
             self._tell_status(blockers)
         if shown != self._shown or moved:
             self._shown = shown

@@ -27,7 +27,6 @@ from understudy.broker.core.moving.dead_letter_moves import Moving
 from understudy.broker.core.moving.deduplicating import Deduplicating
 from understudy.broker.core.moving.delays import Delays
 from understudy.broker.core.moving.expiry import Expiry
-from understudy.broker.core.moving.expiry_clock import ExpiryClock
 from understudy.broker.core.moving.returning import Returning
 from understudy.broker.core.queues.consumer_order import ConsumerOrder
 from understudy.broker.core.queues.entry import GONE, READY, Entry
@@ -37,6 +36,8 @@ from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.core.requests.admin import AdminCommands
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.topology.exchange_deletion import delete_unbound
+from understudy.broker.core.turn.clock import Clock
+from understudy.broker.core.turn.expiry_clock import ExpiryClock
 from understudy.broker.core.watching.facts import UNTOLD
 from understudy.broker.core.watching.pause_watch import PauseWatch
 from understudy.broker.core.watching.told import Confirmed, Told, ToldChannel
@@ -67,8 +68,6 @@ BACKUP_DISK = "disk of a backup"
 MEMORY = "memory"
 """Causes of refusing work that consumers make room for: see :meth:`Broker.refuse_work`."""
 MAKES_ROOM = frozenset({DISK, BACKUP_DISK, MEMORY})
-PAUSE_MS = 1_000
-"""A tick that comes later than that after the one before it tells of a pause: of this process, not of its clients."""
 LAZY_MS = 2
 """Records that nobody waits for stay in the open batch at most that long, unless ``group.max_wait_ms`` says otherwise."""
 
@@ -92,10 +91,7 @@ class Broker:
         default_level: of queues that do not say how much of them is replicated; None: nothing is, this broker is alone.
         work_refused: why new work is refused before it enters the log ("" if it is not).
         refused: how often something was refused since this core began: by cause of `refuse_work`, or by limit (``limits.py``).
-        expiry_ms: what ``expiry_clock`` has shown last. Deadlines of messages are set and judged by :meth:`expiry_now`.
-        clock_ms: the monotonic clock of ticks, between them; None: ticks alone tell the time.
-        running_ms: the time in which this process ran. What clients have to do in time is measured by it: while the process was
-            stopped they could not. Ticks come ten times a second, or more often.
+        clock: the times that this core goes by.
         on_delivered: are told of each message that is handed to a client, in the order of this list.
         on_requeued: those of the state: are told of each message that is at its place in a queue again.
         on_confirmed: are told which publishes of a channel one basic.ack confirms. A channel looks for listeners when it is opened.
@@ -138,10 +134,7 @@ class Broker:
         self.refused: Counter[str] = Counter()
         self._refusals: dict[str, str] = {}
         self.facts = UNTOLD
-        self.now_ms = self.wall_ms = self.expiry_ms = 0
-        self.running_ms = self._ticked_ms = 0
-        self.expiry_clock = ExpiryClock() if expiry_clock is None else expiry_clock
-        self.clock_ms: Callable[[], int] | None = None
+        self.clock = Clock(expiry_clock)
         self.epoch = 0
         self.name = self.cluster = self.founding = ""
         self.unstable_bytes = 0
@@ -201,14 +194,14 @@ class Broker:
         self.epoch = epoch
         self.name = name
         self.leading = state.deciding = self._eager = True
-        offset = state.append_record(record.encode_epoch(epoch, name, transients_lost, self.wall_ms))
+        offset = state.append_record(record.encode_epoch(epoch, name, transients_lost, self.clock.wall_ms))
         for tx_id, csn in state.owed_commits():
-            state.append_record(record.encode_commit(tx_id, csn, self.wall_ms))
+            state.append_record(record.encode_commit(tx_id, csn, self.clock.wall_ms))
         self.barred_names = state.pending_bars()
         floor = epoch << ID_EPOCH_SHIFT
         for queue in state.queues.values():
             queue.activate(floor, floor)
-            queue.used_ms = self.running_ms
+            queue.used_ms = self.clock.running_ms
             queue.adopted = True
         self.expiry.adopt_exchanges()
         return offset
@@ -222,7 +215,7 @@ class Broker:
         self.moving.begin()
         self.barred_names = {name: at for name, at in self.barred_names.items() if self.bars(name)}
         for queue in self.state.queues.values():
-            queue.used_ms = self.running_ms  # nobody was answered before
+            queue.used_ms = self.clock.running_ms  # nobody was answered before
             self.schedule(queue)
         self.expiry.begin_grace()
         self.expiry.messages.begin()
@@ -324,30 +317,19 @@ class Broker:
     # -- time -----------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """Time passes. ``now_ms`` is monotonic and drives every time-out; ``wall_ms`` is what records and pages show.
-
-        Times to live of messages go by neither, but by ``expiry_clock``, which follows ``wall_ms``.
-        """
-        self.running_ms += min(now_ms - self._ticked_ms, PAUSE_MS)
+        """Time passes. ``now_ms`` is monotonic and drives every time-out; ``wall_ms`` is what records and pages show."""
+        clock = self.clock
+        clock.tick(now_ms, wall_ms)
         self.pauses.ticked(now_ms)
-        self.now_ms = self._ticked_ms = now_ms
-        self.wall_ms = wall_ms
-        self.expiry_ms = self.expiry_clock.follow(now_ms, wall_ms)
         for connection in list(self.connections):
             connection.tick(now_ms)
-        self.permit.tick(self.running_ms)
+        self.permit.tick(clock.running_ms)
         if self.leading and self.answering:
             self.expiry.tick(now_ms)
             self.delays.look()
-            self.dtx.tick(self.running_ms)
+            self.dtx.tick(clock.running_ms)
             self.transactions.coordinator.tick()
-            self.consumer_timeouts.tick(self.running_ms)
-
-    def expiry_now(self) -> int:
-        """``expiry_ms`` as of now."""
-        if self.clock_ms is not None:
-            self.expiry_ms = self.expiry_clock.advance(self.clock_ms())
-        return self.expiry_ms
+            self.consumer_timeouts.tick(clock.running_ms)
 
     # -- the turn -------------------------------------------------------------------------------------------------
 
@@ -497,7 +479,7 @@ class Broker:
 
     def bar_name(self, name: str) -> int:
         """Make "rolled back" the outcome of ``name``, under which no transaction commits then; returns the record's offset."""
-        raw = record.encode_outcome(name, Outcome.ROLLED_BACK, self.wall_ms)
+        raw = record.encode_outcome(name, Outcome.ROLLED_BACK, self.clock.wall_ms)
         offset = self.barred_names[name] = self.append_record(raw)
         return offset
 
@@ -510,7 +492,7 @@ class Broker:
     def deadline(self, queue: Queue, expiration_ms: int | None, message: Message | None = None) -> int:
         """``expiry_ms`` at which ``message``, published now, has expired in ``queue``; 0 for never."""
         ttl = queue.time_to_live(expiration_ms, message)
-        return 0 if ttl is None else max(1, self.expiry_now() + ttl)
+        return 0 if ttl is None else max(1, self.clock.expiry_now() + ttl)
 
     def publish(self, queues: list[Queue], message: Message, expiration_ms: int | None) -> int:
         """Enqueue outside any transaction; returns the offset at which it is stable."""
@@ -520,7 +502,7 @@ class Broker:
             self.close_dequeues()
         self._eager = True
         if message.__class__ is DelayedMessage:
-            message.due_ms = record.deadline_at(message.due_ms, self.expiry_now())
+            message.due_ms = record.deadline_at(message.due_ms, self.clock.expiry_now())
         targets = []
         local: list[Queue] = []
         durable = noted = False
@@ -782,7 +764,7 @@ class Broker:
             self.append_record(record.encode_queue_declare(queue_id, vhost, name, flags, encode_table(arguments)))
             queue = self.state.queues[queue_id]
             queue.activate(0, self.epoch << ID_EPOCH_SHIFT)
-        queue.used_ms = self.running_ms
+        queue.used_ms = self.clock.running_ms
         return queue
 
     def delete_queue(self, queue: Queue) -> int:

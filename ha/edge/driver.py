@@ -365,7 +365,9 @@ class HaDriver:
         }
         if ha.primary is not None:
             shown["record_format"] = ha.primary.log_format.written
-            shown["lag"] = {each.broker: each.shown(ha.now_ms, ha.broker.wall_ms) for each in ha.primary.readiness()}
+            shown["lag"] = {
+                each.broker: each.shown(ha.now_ms, ha.broker.clock.wall_ms) for each in ha.primary.readiness()
+            }
         return shown
 
     @property

@@ -75,10 +75,10 @@ class Admission:
             return
         backup = self._backups.get(link.peer)
         if backup is None:
-            backup = self._backups[link.peer] = RemoteBackup(link.peer, False, self._broker.now_ms)
+            backup = self._backups[link.peer] = RemoteBackup(link.peer, False, self._broker.clock.now_ms)
         if backup.link is not None and backup.link is not link:
             backup.link.close("replaced by a newer link")
-        backup.linked(link, self._broker.now_ms)
+        backup.linked(link, self._broker.clock.now_ms)
         backup.reports_disk(sync.low_disk)
         common = log.epochs.common_offset(log.closed_end, list(sync.starts), sync.end)
         continues = not sync.part and common >= sync.log_start and log.kept.reaches(common, log.closed_end)
@@ -92,7 +92,7 @@ class Admission:
                 reason = f"its log ends at {sync.end}, common with ours up to {common}, stable is {log.stable}"
                 backup.cannot_resume(reason, common, lost_data=common < log.stable or sync.part)
                 told = f"{backup.broker} has to be removed from the in-sync set before it is caught up"
-                backup.dropped(told, self._broker.now_ms)
+                backup.dropped(told, self._broker.clock.now_ms)
         elif sync.low_disk:  # it takes nothing now; it may let go of what it holds, if what the group holds fits then
             backup.asked_for_ids()
             group, brings = self._in_sync.group, bytes_to_bring(self._broker.state)

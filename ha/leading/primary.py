@@ -115,7 +115,7 @@ class Primary:
         self.status = BrokerStatus.RECOVERING
         self.suspended = False
         self.epoch_offset = 0
-        self._since_ms = broker.now_ms
+        self._since_ms = broker.clock.now_ms
         self._former = former
         self.backups: dict[BrokerId, RemoteBackup] = {}
         self.absent = AbsentBackups(config.broker)
@@ -135,7 +135,7 @@ class Primary:
         self._readiness_log = ReadinessLog(self.readiness, host.happened)
         for member in group.members:
             if member != config.broker:
-                self.backups[member] = RemoteBackup(member, True, broker.now_ms)
+                self.backups[member] = RemoteBackup(member, True, broker.clock.now_ms)
 
     # -- promotion, steps 4 to 8 --------------------------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ class Primary:
             if kind == wire.LOW_DISK:
                 self._low_disk_of_waiting(link, wire.decode_text(message))
             return  # what comes late from a link that was replaced
-        now_ms = self._broker.now_ms
+        now_ms = self._broker.clock.now_ms
         if kind == wire.ACK:
             offset = wire.decode_number(message)
             if offset > self._log.closed_end:
@@ -320,10 +320,10 @@ class Primary:
 
     def _pieces_held(self, backup: RemoteBackup, count: int) -> None:
         was_finished = backup.caught_up
-        for tx_id in backup.pieces_acknowledged(count, self._broker.now_ms):
+        for tx_id in backup.pieces_acknowledged(count, self._broker.clock.now_ms):
             self._host.happened(TrackerCleared(backup=backup.broker, tx=tx_id_text(tx_id)))
         if backup.caught_up and not was_finished:
-            self._host.happened(CatchUpEnds(backup=backup.broker, took_ms=self._broker.now_ms - backup.since_ms))
+            self._host.happened(CatchUpEnds(backup=backup.broker, took_ms=self._broker.clock.now_ms - backup.since_ms))
 
     def _synced(self, link: Link, sync: wire.Sync) -> None:
         founding = self.in_sync.group.founding
@@ -345,7 +345,7 @@ class Primary:
 
     def _admit(self, link: Link, sync: wire.Sync) -> None:
         runs: bool | None = self.absent.runs(link.peer)
-        if not runs and self._broker.now_ms - self._since_ms >= self._config.expected_timeout_ms:
+        if not runs and self._broker.clock.now_ms - self._since_ms >= self._config.expected_timeout_ms:
             runs = None
         if self._fitness.stands(link, sync, recovering=self.status is BrokerStatus.RECOVERING, runs=runs):
             self._admission.synchronize(link, sync)
@@ -374,7 +374,7 @@ class Primary:
             if backup.may_be_guarded() and backup.keeps_up(self._log.closed_end):
                 backup.guard_from(self._log.closed_end)
         elif backup.may_be_listed() and self._may_change_set() and self._has_asked_all():
-            self.in_sync.request_change(backup.broker, True, self._broker.now_ms)
+            self.in_sync.request_change(backup.broker, True, self._broker.clock.now_ms)
 
     def _may_change_set(self) -> bool:
         return not (self.in_sync.busy or self.suspended)
@@ -386,7 +386,7 @@ class Primary:
         """
         if self.status is BrokerStatus.ACTIVE or self._fitness.vouched:
             return True
-        now_ms = self._broker.now_ms
+        now_ms = self._broker.clock.now_ms
         return all(
             backup.ever_linked or backup.silent_for(self._log, now_ms) >= self._limit_ms(backup)
             for backup in self.backups.values()
@@ -452,12 +452,12 @@ class Primary:
         backup = self.backups.get(link.peer)
         if backup is None or backup.link is not link:
             return
-        backup.unlinked(self._broker.now_ms)
+        backup.unlinked(self._broker.clock.now_ms)
         self._forget_joiner(backup)
         self._host.status_changed()
 
     def _drop_link(self, backup: RemoteBackup, reason: str) -> None:
-        backup.dropped(reason, self._broker.now_ms)
+        backup.dropped(reason, self._broker.clock.now_ms)
         self._forget_joiner(backup)
         self._host.status_changed()
 
@@ -486,7 +486,7 @@ class Primary:
                 backup.tell("; ".join(backup.readiness(self._broker.state).blockers()))
         if now_ms >= self._explain_ms:
             self._explain_ms = now_ms + EXPLAIN_EVERY_MS
-        self._readiness_log.tick(now_ms, self._broker.wall_ms)
+        self._readiness_log.tick(now_ms, self._broker.clock.wall_ms)
         self._operator.tick()
         self.hand_over.tick(now_ms, suspended=self.suspended)
 
@@ -499,7 +499,7 @@ class Primary:
         former = self._former
         if former is None or former.broker in self.backups or not self.absent.runs(former.broker):
             return []
-        waits = self._broker.now_ms - self._since_ms < self._config.expected_timeout_ms
+        waits = self._broker.clock.now_ms - self._since_ms < self._config.expected_timeout_ms
         return [former.newest_record_format] if waits else []
 
     def _consider_expelling(self, backup: RemoteBackup, silent_ms: int, limit_ms: int) -> None:
@@ -518,7 +518,7 @@ class Primary:
         # Who has lost what it held is no copy any more: below the minimum work waits until it has been caught up.
         may_leave = backup.lost_data or self.in_sync.may_shrink()
         if backup.leaving and may_leave and self._may_change_set():
-            self.in_sync.request_change(backup.broker, False, self._broker.now_ms)
+            self.in_sync.request_change(backup.broker, False, self._broker.clock.now_ms)
 
     def _consider_mended(self, backup: RemoteBackup) -> None:
         """A listed backup that was damaged holds all again that this log did when it linked: it may lead."""
@@ -526,7 +526,7 @@ class Primary:
         whole = lacked and backup.link is not None and backup.acked >= backup.resumed_at > 0
         if whole and not backup.must_leave and self._may_change_set():
             self._host.happened(LogMended(broker=backup.broker, lacked=lacked))
-            self.in_sync.request_mended(backup.broker, self._broker.now_ms)
+            self.in_sync.request_mended(backup.broker, self._broker.clock.now_ms)
 
     # -- the store answers -----------------------------------------------------------------------------------------------
 
@@ -574,12 +574,12 @@ class Primary:
             self._adopt()
             self.hand_over.settled()
         if self._dead:
-            self.tick(self._broker.now_ms)
+            self.tick(self._broker.clock.now_ms)
 
     def known(self, brokers: dict[BrokerId, BrokerInfo]) -> None:
         """The store shows these brokers."""
         self.brokers = brokers
-        self.absent.known(brokers, self._broker.now_ms)
+        self.absent.known(brokers, self._broker.clock.now_ms)
 
     def _replaced(self, group: GroupState) -> None:
         told = self.hand_over.replaced(group.primary)
@@ -605,7 +605,7 @@ class Primary:
         for member in members:
             self.absent.listed(member)
         for broker in members - {self._config.broker} - set(self.backups):
-            self.backups[broker] = RemoteBackup(broker, True, self._broker.now_ms)
+            self.backups[broker] = RemoteBackup(broker, True, self._broker.clock.now_ms)
         for backup in list(self.backups.values()):
             if backup.broker in members and not backup.listed:
                 self._listed(backup)
@@ -617,7 +617,7 @@ class Primary:
         self._host.status_changed()
 
     def _listed(self, backup: RemoteBackup) -> None:
-        now_ms = self._broker.now_ms
+        now_ms = self._broker.clock.now_ms
         if backup.guard is None:  # it has to show that it holds what is stable, like a member that returns
             backup.dropped("the store lists it, and this primary does not hold completions for it", now_ms)
         backup.enters_set(now_ms)
@@ -626,7 +626,7 @@ class Primary:
         if backup.leaving:
             self.absent.expelled(backup.broker, backup.leaving)
         reason = f"expelled from the in-sync set: {backup.leaving or 'the store says so'}"
-        backup.expelled(reason, self._broker.now_ms)
+        backup.expelled(reason, self._broker.clock.now_ms)
         self._forget_joiner(backup)
         self._host.status_changed()
 

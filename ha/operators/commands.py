@@ -135,7 +135,7 @@ class OperatorCommands:
                 f"{self._config.broker} is handing over to {self._step_down.successor}: ask that one"
             )
         by = f"{wish.request.user} at {self._config.broker}"
-        return expulsion(group, known, Bar(wish.broker, by, since_text(self._broker.wall_ms)))
+        return expulsion(group, known, Bar(wish.broker, by, since_text(self._broker.clock.wall_ms)))
 
     def tick(self) -> None:
         """Ask for the next change, when no other is under way."""
@@ -154,7 +154,7 @@ class OperatorCommands:
             backup = self._backups.get(wish.broker)
             if wish.expels and backup is not None and backup.listed:
                 backup.to_leave(f"an operator has expelled it ({wish.request.user})")
-            self._in_sync.request_bars(wish.broker, wanted, self._broker.now_ms)
+            self._in_sync.request_bars(wish.broker, wanted, self._broker.clock.now_ms)
 
     def _is_done(self, wish: _Wish) -> bool:
         barred = self._in_sync.group.bar_of(wish.broker) is not None

@@ -159,7 +159,7 @@ class StepDown:
         self.successor = successor
         self._address = f"amqp://{info.amqp}" if info is not None else ""
         self._request = request
-        self._since_ms = self._broker.now_ms
+        self._since_ms = self._broker.clock.now_ms
         self._asked = False
         self.phase = Phase.ASKING
 
@@ -167,13 +167,13 @@ class StepDown:
         """Go on as far as the store has answered."""
         if not self._asked and not self._in_sync.busy:
             self._asked = True
-            self._in_sync.request_nothing(self._broker.now_ms)
+            self._in_sync.request_nothing(self._broker.clock.now_ms)
         elif self._asked and self._in_sync.uncertain:
             self._fail("is not named: the coordination store does not answer")
 
     def _begin_draining(self) -> None:
         """The store has answered: from here on clients wait."""
-        self._since_ms = self._broker.now_ms
+        self._since_ms = self._broker.clock.now_ms
         self._drain()
         by = self._request.user if self._request is not None else ""
         self._host.happened(StepDownBegins(successor=self.successor, by=by))
@@ -214,8 +214,8 @@ class StepDown:
             self._drain()  # a refused transaction ends with a ROLLBACK, which has to go out
         elif self._held_everywhere(backup) >= self._log.closed_end and not self._in_sync.busy:
             self.phase = Phase.NAMING
-            self._naming_ms = self._broker.now_ms
-            self._in_sync.request_successor(self.successor, self._broker.now_ms)
+            self._naming_ms = self._broker.clock.now_ms
+            self._in_sync.request_successor(self.successor, self._broker.clock.now_ms)
 
     def _held_everywhere(self, backup: RemoteBackup | None) -> int:
         """The offset up to which the log is answered here and on the disk of the successor."""
@@ -274,7 +274,7 @@ class StepDown:
                     "epoch": self._broker.epoch,
                     "successor": successor,
                     "amqp": self._address,
-                    "drained_ms": self._broker.now_ms - self._since_ms,
+                    "drained_ms": self._broker.clock.now_ms - self._since_ms,
                 }
             )
 

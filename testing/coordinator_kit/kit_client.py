@@ -172,7 +172,7 @@ class KitClient:
         """Send ``tx.commit``."""
         assert self.transaction is not None
         self.transaction.asked = True
-        self.transaction.asked_ms = self._node.broker.now_ms
+        self.transaction.asked_ms = self._node.broker.clock.now_ms
         self.connection.receive(encode_method(CHANNEL, TX_COMMIT))
 
     def read(self) -> None:
@@ -193,4 +193,4 @@ class KitClient:
         tx.answers += 1
         if tx.answers == 1:
             tx.answer, tx.reply_code, tx.reason = answer, reply_code, reason
-            tx.answered_ms = self._node.broker.now_ms
+            tx.answered_ms = self._node.broker.clock.now_ms

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from understudy.broker.config import Config
-from understudy.broker.core.moving.expiry_clock import ExpiryClock
 from understudy.broker.core.queues.queue import Queue
+from understudy.broker.core.turn.expiry_clock import ExpiryClock
 from understudy.broker.core.watching.facts import Facts
 from understudy.broker.server.files.file_storage import FileStorage
 from understudy.broker.server.plugins.plugins import Plugins
@@ -100,7 +100,7 @@ class WatchedDriver(NodeDriver):
                 }
                 for name, each in queues.items()
             },
-            "due_in_ms": max(0, min(due_ms) - node.broker.expiry_now()) if due_ms else None,
+            "due_in_ms": max(0, min(due_ms) - node.broker.clock.expiry_now()) if due_ms else None,
         }
 
 

@@ -36,7 +36,7 @@ def beside_a_cut_off_primary(*bodies: bytes) -> Iterator[tuple[Scenario, Hand, H
         group.cluster.store.cut_off.add(old.name)
         for backup in group.backups:
             group.cut_both(old, backup)
-        old.node.broker.pauses.after_ms = 0  # it goes on all the time: only the scenario stops it
+        old.node.broker.pauses.count_from(0)  # it goes on all the time: only the scenario stops it
         group.promote(successor)
         group.until("and serves", lambda: group.cluster.primary() is successor)
         client = group.hand()

@@ -58,7 +58,7 @@ def kill_one(group: Scenario, hand: Hand, how: str) -> list[bytes]:
     queue = group.queue(group.primary, "q")
     assert queue is not None
     first = next(iter(queue.entries.values()))
-    while group.primary.node.broker.expiry_ms < first.deadline_ms - 5:
+    while group.primary.node.broker.clock.expiry_ms < first.deadline_ms - 5:
         group.run_ms(1)
     return [b"#2"]
 

@@ -48,12 +48,12 @@ def deadlines(group: Scenario, node: SimNode) -> list[int]:
 def alive(group: Scenario) -> None:
     """Both are everywhere, with one deadline; it is as far ahead as they live, and when it has passed they are gone."""
     primary = group.primary
-    before_ms = primary.node.broker.expiry_ms
+    before_ms = primary.node.broker.clock.expiry_ms
     group.everywhere("a", b"1")
     group.everywhere("b", b"2")
     [deadline_ms] = {each for node in group.nodes for each in deadlines(group, node)}
-    assert before_ms < deadline_ms <= primary.node.broker.expiry_ms + TTL_MS
-    group.run_ms(deadline_ms - primary.node.broker.expiry_ms - 100)
+    assert before_ms < deadline_ms <= primary.node.broker.clock.expiry_ms + TTL_MS
+    group.run_ms(deadline_ms - primary.node.broker.clock.expiry_ms - 100)
     assert len(deadlines(group, primary)) == 2
     group.everywhere("a")
     group.everywhere("b")
@@ -142,7 +142,7 @@ def test_beside_an_older_program_they_count_from_the_publish() -> None:
         group.everywhere("a", b"1")
         group.everywhere("b", b"2")
         found = {each for node in group.nodes for each in deadlines(group, node)}
-        assert max(found) < group.primary.node.broker.expiry_ms + TTL_MS // 2 + 100
+        assert max(found) < group.primary.node.broker.clock.expiry_ms + TTL_MS // 2 + 100
         assert all(deadlines(group, node) == deadlines(group, group.primary) for node in group.nodes)
         group.everywhere("a")
         group.everywhere("b")

@@ -57,7 +57,7 @@ TRY_RESTART_MS = (4_000, 20_000)
 def _is_over(work: BranchWork, broker: Broker) -> bool:
     """Whether the next look or two should have ended it, or forgotten it."""
     may_end = work.tx is None or work.state is BranchState.ACTIVE
-    return may_end and not work.workers and work.deadline_ms + 1_000 < broker.running_ms
+    return may_end and not work.workers and work.deadline_ms + 1_000 < broker.clock.running_ms
 
 
 def _waits(queue: Queue) -> bool:

@@ -29,9 +29,9 @@ from understudy.broker.core.life.let_go import let_go_in_slices
 from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.life.recovery import Recovery
 from understudy.broker.core.life.turn import TurnEngine
-from understudy.broker.core.moving.expiry_clock import ExpiryClock
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.topology.policies import Policies
+from understudy.broker.core.turn.expiry_clock import ExpiryClock
 from understudy.broker.log.journal import Journal, JournalFailedError
 from understudy.broker.log.journal_recovery import recover, scan
 from understudy.broker.log.segment import (
@@ -261,8 +261,8 @@ class SimNode:
         if self.facts is not None:
             self.facts.opening()
         self.node.open(port, self.world.now_ms, self.wall_ms)
-        self.node.broker.pauses.clock_ms = lambda: self.world.now_ms
-        self.node.broker.clock_ms = self._look_at_clock
+        self.node.broker.pauses.read_clock(lambda: self.world.now_ms)
+        self.node.broker.clock.read_between_ticks(self._look_at_clock)
         if self.facts is not None:
             self.facts.opened()
         self.turns.opened(self.node, port)
@@ -429,7 +429,7 @@ class SimNode:
         self.checkers.touched(self)
         incarnation = self.incarnation
         try:
-            self.node.broker.now_ms = self.world.now_ms
+            self.node.broker.clock.now_ms = self.world.now_ms
             self._feeding = True
             try:
                 due = action(*args)

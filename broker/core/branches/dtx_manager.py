@@ -95,6 +95,7 @@ class DtxManager:
 
     def __init__(self, broker: BranchesPort) -> None:
         self._broker = broker
+        self._clock = broker.clock
         self._branches: dict[BranchName, BranchWork] = {}
         self._look_ms = 0
         self._lists = InDoubtLists()
@@ -146,9 +147,9 @@ class DtxManager:
         if len(self._branches) >= MAX_BRANCHES:
             raise ResourceErrorSoft(f"{len(self._branches)} branches are known, {MAX_BRANCHES} are the most")
         broker = self._broker
-        tx = TxBuffer(broker.transactions.next_id(), opened_ms=broker.now_ms)
+        tx = TxBuffer(broker.transactions.next_id(), opened_ms=self._clock.now_ms)
         timeout_ms = broker.limits.dtx_timeout_ms
-        work = self._branches[name] = BranchWork(name, tx, timeout_ms, broker.running_ms + timeout_ms)
+        work = self._branches[name] = BranchWork(name, tx, timeout_ms, self._clock.running_ms + timeout_ms)
         self._look_ms = min(self._look_ms, work.deadline_ms)
         return work
 
@@ -175,7 +176,7 @@ class DtxManager:
             return
         work.state = BranchState.FAILED
         work.failed, work.reason = status, reason
-        work.deadline_ms = self._broker.running_ms + work.timeout_ms
+        work.deadline_ms = self._clock.running_ms + work.timeout_ms
         self._discard(work, reason, died)
 
     def _discard(self, work: BranchWork, reason: str, died: bool = False) -> None:
@@ -384,7 +385,7 @@ class DtxManager:
             raise IllegalStateError(f"{work} is {work.state.value}: it has no time-out any more")
         broker = self._broker
         work.timeout_ms = timeout_s * 1000 or broker.limits.dtx_timeout_ms
-        work.deadline_ms = broker.running_ms + work.timeout_ms
+        work.deadline_ms = self._clock.running_ms + work.timeout_ms
         self._look_ms = min(self._look_ms, work.deadline_ms)
         answer(XaStatus.OK)
 
@@ -408,7 +409,7 @@ class DtxManager:
             work.state = BranchState.FAILED
             work.failed, work.reason = XaStatus.RBROLLBACK, tx.reason
             work.timeout_ms = work.timeout_ms or self._broker.limits.dtx_timeout_ms
-            work.deadline_ms = self._broker.running_ms + work.timeout_ms
+            work.deadline_ms = self._clock.running_ms + work.timeout_ms
             self._look_ms = min(self._look_ms, work.deadline_ms)
         tell = partial(_tell_decision, committed, work.name in self._broker.state.completions)
         returning = self._broker.returning

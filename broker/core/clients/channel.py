@@ -269,7 +269,7 @@ class Channel:
     def _close(self, args: tuple[Any, ...]) -> None:
         self.hurry()
         if self.held:
-            self.closes_ms = self.closes_ms or self.broker.running_ms + CLOSE_PATIENCE_MS
+            self.closes_ms = self.closes_ms or self.broker.clock.running_ms + CLOSE_PATIENCE_MS
             self._postpone((self.number, CHANNEL_CLOSE, args))
             return
         if self.closing:  # what stood before it was wrong, and the two closes cross
@@ -308,7 +308,7 @@ class Channel:
     def tick(self) -> None:
         if self.closing:
             return
-        if 0 < self.closes_ms <= self.broker.running_ms:
+        if 0 < self.closes_ms <= self.broker.clock.running_ms:
             self._closed()
         else:
             self.transacting.tick()

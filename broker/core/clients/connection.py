@@ -162,6 +162,7 @@ class Connection:
         self, broker: ClientsPort, users: Authenticator, transport: Transport, name: str, loopback: bool
     ) -> None:
         self.broker = broker
+        self._clock = broker.clock
         self.transport = transport
         self.name = name
         self.phase = Phase.HEADER
@@ -201,10 +202,10 @@ class Connection:
         self._refused = False
         self._blocked = ""
         self._heard = True  # something was read since the last tick
-        self._heard_ms = broker.now_ms
+        self._heard_ms = self._clock.now_ms
         self._opened_ms: int | None = None  # what the handshake's time is counted from: the first tick that sees it
         self._doubted: Phase | None = None  # the last tick found it late, in this phase
-        self._sent_ms = broker.now_ms
+        self._sent_ms = self._clock.now_ms
         broker.connections.add(self)
 
     # -- bytes ----------------------------------------------------------------------------------------------------
@@ -326,7 +327,7 @@ class Connection:
         large = self._output_bytes >= LARGE_BYTES
         self._output = []
         self._output_bytes = 0
-        self._sent_ms = self.broker.now_ms
+        self._sent_ms = self._clock.now_ms
         return flat(output) if large else output
 
     def send(self, channel: int, key: int, *args: Any) -> None:
@@ -439,7 +440,7 @@ class Connection:
     def _take_method(self, key: int, args: tuple[Any, ...]) -> None:
         phase = self.phase
         if key == CONNECTION_CLOSE:
-            self._closes_ms = self.broker.running_ms + CLOSE_PATIENCE_MS
+            self._closes_ms = self._clock.running_ms + CLOSE_PATIENCE_MS
             self.close_when_drained()
         elif phase is Phase.START and key == CONNECTION_START_OK:
             self.client_properties, mechanism, response, _ = args
@@ -724,7 +725,7 @@ class Connection:
         """
         if not self._closes_ms or self._draining or self.phase is Phase.CLOSED:
             return
-        patient = self.broker.running_ms < self._closes_ms
+        patient = self._clock.running_ms < self._closes_ms
         if self.phase is Phase.RUNNING and not self._drained(patient):
             return
         if patient and self.published_to > self.broker.log.applied:

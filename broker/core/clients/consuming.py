@@ -58,6 +58,7 @@ class Consuming:
         self._channel = channel
         self._connection = channel.connection
         self._broker = channel.broker
+        self._clock = channel.broker.clock
         self.demarcation: Transacting | Association = channel.transacting
         self.consumers: dict[str, Consumer] = {}
         self._cancelled: dict[str, Consumer] = {}
@@ -149,7 +150,7 @@ class Consuming:
             queue.exclusive_consumer = False
         if queue.order is not None:
             self._broker.schedule(queue)  # another one is active now
-        queue.used_ms = self._broker.running_ms
+        queue.used_ms = self._clock.running_ms
         if queue.auto_delete and not queue.consumers and not queue.deleted and not self._broker.leaving:
             self._broker.delete_queue(queue)
 
@@ -246,7 +247,7 @@ class Consuming:
         if queue.exclusive_consumer:
             raise AccessRefusedError(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
         broker = self._broker
-        queue.used_ms = broker.running_ms
+        queue.used_ms = self._clock.running_ms
         broker.look_into(queue)
         broker.pauses.look()
         entry = broker.take(queue)

@@ -67,7 +67,7 @@ class LargePermit:
         self.waiting.pop(connection, None)
         self.holder = connection
         self._bytes = 0
-        self._since_ms = broker.running_ms
+        self._since_ms = broker.clock.running_ms
         if was_full and not broker.full:
             broker.recheck_paused()
 

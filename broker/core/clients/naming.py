@@ -208,7 +208,7 @@ class Naming(Names):
                 queue = existing
                 self._check_owner(queue)
                 self._check_same(queue, durable, exclusive, auto_delete, arguments)
-                queue.used_ms = broker.running_ms
+                queue.used_ms = broker.clock.running_ms
             else:
                 if named:
                     self._check_name("queue", name)
@@ -269,7 +269,7 @@ class Naming(Names):
         if queue is None:
             raise self._no_queue(name)
         self._check_owner(queue)
-        queue.used_ms = self._broker.running_ms
+        queue.used_ms = self._broker.clock.running_ms
         return queue
 
     def _check_same(

@@ -87,6 +87,7 @@ class Transacting:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._broker = channel.broker
+        self._clock = channel.broker.clock
         self.active = False
         self._tx_id = 0
         self._told_id = 0
@@ -112,9 +113,9 @@ class Transacting:
         """The running transaction; the first operation opens it."""
         session = self._session
         if session is None:
-            tx = TxBuffer(self._tx_id, opened_ms=self._broker.now_ms)
+            tx = TxBuffer(self._tx_id, opened_ms=self._clock.now_ms)
             session = self._session = Session(tx, self._broker.log.end)
-        self._used_ms = self._broker.running_ms
+        self._used_ms = self._clock.running_ms
         return session
 
     def publish(
@@ -125,7 +126,7 @@ class Transacting:
         if session is None:
             session = self._open()
         else:
-            self._used_ms = self._broker.running_ms
+            self._used_ms = self._clock.running_ms
         tx = session.tx
         if message.properties[0] & HEADERS_BIT:
             self._take_name(session, message.properties, queues)
@@ -358,14 +359,14 @@ class Transacting:
 
     def note_use(self) -> None:
         """The transaction is in use now: it is idle from here on."""
-        self._used_ms = self._broker.running_ms
+        self._used_ms = self._clock.running_ms
 
     def tick(self) -> None:
         """Roll back a transaction that its client does not use. What the broker itself holds up is not idle."""
         if self._channel.held:
             return
         timeout = self._broker.limits.tx_idle_timeout_ms
-        if self._session is not None and self._broker.running_ms - self._used_ms >= timeout:
+        if self._session is not None and self._clock.running_ms - self._used_ms >= timeout:
             tx_id = tx_id_text(self._session.tx.tx_id)
             raise PreconditionFailedError(f"transaction {tx_id} was idle for {timeout} ms and is rolled back")
 

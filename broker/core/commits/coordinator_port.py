@@ -31,7 +31,7 @@ class CoordinatorPort:
 
     @property
     def now_ms(self) -> int:
-        return self._order.broker.now_ms
+        return self._order.broker.clock.now_ms
 
     def requests(self) -> Sequence[TxView]:
         return tuple(request.view for request in self._order.requests.values())

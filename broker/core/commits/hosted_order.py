@@ -63,6 +63,7 @@ class HostedOrder(CommitOrder):
         super().__init__(transactions)
         self.name = choice.name
         self.broker = transactions.broker
+        self._clock = transactions.broker.clock
         self.requests: dict[str, CommitRequest] = {}
         self.priors = PriorWaits(transactions, self.requests)
         self.hook = ""
@@ -115,7 +116,7 @@ class HostedOrder(CommitOrder):
         tx.asks_commit(on_decided)
         branch = (tx.branch.vhost, tx.branch.xid) if tx.branch is not None else None
         request = self._known.get(tx.tx_id) or self._request(tx, branch)
-        request.asked_ms = self.broker.now_ms
+        request.asked_ms = self._clock.now_ms
         reason = "" if branch is not None else self._vote(request)
         if reason:
             self.roll_back(request, reason)
@@ -205,7 +206,7 @@ class HostedOrder(CommitOrder):
     def _offer(self, trigger: Trigger) -> bool:
         """A group is due. Returns whether that has decided anything; if not, it counts as no group."""
         self._fresh = self._flushes = 0
-        self._offered_ms = self.broker.now_ms
+        self._offered_ms = self._clock.now_ms
         before = len(self.requests)
         if not self._guarded("group_due", self._coordinator.group_due, trigger):
             self._give_up(list(self.requests.values()))
@@ -216,7 +217,7 @@ class HostedOrder(CommitOrder):
     def _offer_due(self) -> bool:
         """True if withheld requests are due for another offer. The clock of a core has no milliseconds: turns are counted, too."""
         self._flushes += 1
-        return self._flushes >= self._pause or self.broker.now_ms - self._offered_ms >= OFFER_MS
+        return self._flushes >= self._pause or self._clock.now_ms - self._offered_ms >= OFFER_MS
 
     # -- what is not left to the coordinator ------------------------------------------------------------------------
 
@@ -224,7 +225,7 @@ class HostedOrder(CommitOrder):
         """Order every request that is older than the bound, whatever the coordinator says."""
         overdue = []
         for request in self.requests.values():
-            if self.broker.now_ms - request.asked_ms < self._bound_ms:
+            if self._clock.now_ms - request.asked_ms < self._bound_ms:
                 break
             overdue.append(request)
         self._force(overdue)
@@ -264,7 +265,7 @@ class HostedOrder(CommitOrder):
     # -- requests ---------------------------------------------------------------------------------------------------
 
     def _request(self, tx: TxBuffer, branch: BranchName | None) -> CommitRequest:
-        request = self._known[tx.tx_id] = make_request(self.broker.state, tx, branch, self.broker.now_ms)
+        request = self._known[tx.tx_id] = make_request(self.broker.state, tx, branch, self._clock.now_ms)
         return request
 
     def _drop(self, request: CommitRequest) -> None:
@@ -335,7 +336,7 @@ class HostedOrder(CommitOrder):
 
     def _failed(self, hook: str, error: BaseException) -> None:
         self.errors += 1
-        self.newest_error = HookError(self.broker.wall_ms, hook, text_of(error))
+        self.newest_error = HookError(self._clock.wall_ms, hook, text_of(error))
         if self.on_error is not None:
             self.on_error(self.newest_error)
 

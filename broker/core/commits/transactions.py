@@ -67,6 +67,7 @@ class Transactions:
 
     def __init__(self, broker: CommitsPort, choice: CoordinatorChoice | None = None) -> None:
         self.broker = self._broker = broker
+        self._clock = broker.clock
         self.choice = CoordinatorChoice() if choice is None else choice
         self._state = broker.state
         self.recorder = TransactionRecorder(broker.state)
@@ -196,7 +197,7 @@ class Transactions:
         self.publish(tx, queues, message, expiration_ms)
         enqueued_at = broker.log.end
         tx.observer.prepare(tx)
-        offset = self.recorder.prepare(tx, self._state.csn + 1, broker.expiry_now())
+        offset = self.recorder.prepare(tx, self._state.csn + 1, self._clock.expiry_now())
         broker.complete(offset, self._own_decided, tx)
         return enqueued_at, offset
 
@@ -243,7 +244,7 @@ class Transactions:
             self._broker.close_dequeues()
             if tx.name and self._is_committing(tx.name, tx):
                 tx.named("")  # its ROLLBACK would stand before that one's PREPARE, and take the name
-            offset = self.recorder.rollback(tx, self._broker.wall_ms, reason)
+            offset = self.recorder.rollback(tx, self._clock.wall_ms, reason)
             tx.observer.rollback(tx)
             tx.observed_by(None)
         else:
@@ -283,13 +284,13 @@ class Transactions:
             if not tx.rolls_back:
                 prepared(tx)
 
-        broker.complete(self.recorder.prepare_branch(tx, name, broker.wall_ms), stable, tx)
+        broker.complete(self.recorder.prepare_branch(tx, name, self._clock.wall_ms), stable, tx)
 
     def roll_back_for_operator(self, tx: TxBuffer) -> None:
         """An operator rolls a prepared branch back: ``tx.decided`` is called when that is stable."""
         assert tx.in_doubt, f"branch {tx.branch} is decided"
         self._broker.close_dequeues()
-        self._broker.complete(self.recorder.roll_back_for_operator(tx, self._broker.wall_ms), self._rolled_back, tx)
+        self._broker.complete(self.recorder.roll_back_for_operator(tx, self._clock.wall_ms), self._rolled_back, tx)
 
     # -- the ordered commit ---------------------------------------------------------------------------------------
 
@@ -301,7 +302,7 @@ class Transactions:
             self._observer(tx)  # its primary was another broker, or it has no event that is recorded
         if tx.observer is not None:
             tx.observer.prepare(tx)
-        offset = self.recorder.prepare(tx, self._state.csn + 1, broker.expiry_now())
+        offset = self.recorder.prepare(tx, self._state.csn + 1, self._clock.expiry_now())
         broker.complete(offset, self._decided, tx)
 
     def commit_ordered(self, tx: TxBuffer) -> None:
@@ -315,7 +316,7 @@ class Transactions:
         assert tx.closed_undecided, f"transaction {tx.tx_id} is open, or decided"
         assert tx.branch is None or tx.in_doubt, f"branch {tx.branch} is being committed"
         self._broker.close_dequeues()
-        offset = self.recorder.rollback(tx, self._broker.wall_ms, reason)
+        offset = self.recorder.rollback(tx, self._clock.wall_ms, reason)
         self._broker.complete(offset, self._rolled_back, tx)
 
     def _decided(self, tx: TxBuffer) -> None:

@@ -15,9 +15,9 @@ from understudy.broker.core.life.compaction import Compaction
 from understudy.broker.core.life.continuing import continue_state
 from understudy.broker.core.life.recovery import Recovery, checkpoint_parts
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.moving.expiry_clock import ExpiryClock
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.topology.policies import Policies
+from understudy.broker.core.turn.expiry_clock import ExpiryClock
 from understudy.broker.log import frame, journal_gate
 from understudy.broker.log.journal_gate import JournalGate, JournalPort
 from understudy.broker.message import Spill

@@ -48,6 +48,7 @@ class Moving:
 
     def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
+        self._clock = broker.clock
         self.waiting: dict[Queue, deque[tuple[Entry, int]]] = {}
         self._moves = self._bytes = self.moved_at = 0
         self._appended = self._others = 0
@@ -119,7 +120,7 @@ class Moving:
         if not targets:
             broker.dequeue(queue, entry, reason)
             return
-        dead = dead_letter(message, queue.name, reason, rule, broker.wall_ms)
+        dead = dead_letter(message, queue.name, reason, rule, self._clock.wall_ms)
         dead.share_body(message)
         broker.close_dequeues()
         self._count(reason)
@@ -166,7 +167,7 @@ class Moving:
         targets = self._targets(queue, entry.message, rule, record.REJECTED)
         if not targets or entry.state == GONE:
             return 0
-        dead = dead_letter(entry.message, queue.name, record.REJECTED, rule, broker.wall_ms)
+        dead = dead_letter(entry.message, queue.name, record.REJECTED, rule, self._clock.wall_ms)
         dead.give_body(entry.message.content(), 0)
         broker.state.has_moved = True
         broker.transactions.publish(tx, targets, dead, None)
@@ -203,7 +204,7 @@ class Moving:
             return
         targets = self._targets(queue, message, rule, record.MAXLEN)
         if targets:
-            dead = dead_letter(message, queue.name, record.MAXLEN, rule, self._broker.wall_ms)
+            dead = dead_letter(message, queue.name, record.MAXLEN, rule, self._clock.wall_ms)
             dead.share_body(message)
             self._broker.close_dequeues()
             self._count(record.MAXLEN)

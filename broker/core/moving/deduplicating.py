@@ -55,6 +55,7 @@ class Deduplicating:
 
     def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
+        self._clock = broker.clock
         self._stated_ms = 0
 
     # -- publishes --------------------------------------------------------------------------------------------------------
@@ -90,7 +91,7 @@ class Deduplicating:
         broker = self._broker
         granularities = [window.rule.granularity_ms for window, _ in ids if window.rule.ttl_ms is not None]
         if granularities and broker.log.may_hold(record.ID_TIME):
-            now_ms = broker.expiry_now()
+            now_ms = self._clock.expiry_now()
             if not 0 <= now_ms - self._stated_ms < min(granularities):
                 self._stated_ms = now_ms
                 broker.append_record(record.encode_id_time(now_ms))
@@ -193,7 +194,7 @@ class Deduplicating:
         window, octets = message_id
         broker = self._broker
         return window.comes(octets, broker.log.applied) or (
-            octets in window.noted and window.remembers(octets, broker.expiry_now())
+            octets in window.noted and window.remembers(octets, self._clock.expiry_now())
         )
 
     def _exchange_window(self, exchange: str, vhost: str) -> IdWindow | None:

@@ -5,7 +5,7 @@ message that wakes first. So a look takes as many steps as messages are due, wha
 look, the others in the next turn.
 
 Due times are wall-clock ms, which the primary has decided and the log has: any later primary keeps them. All go by the clock that
-times to live go by (``core/moving/expiry_clock.py``): a wall clock that jumps makes nothing due at once, and nothing late for ever.
+times to live go by (``core/turn/expiry_clock.py``): a wall clock that jumps makes nothing due at once, and nothing late for ever.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Delays:
 
     def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
+        self._clock = broker.clock
         self._withhold = broker.state.withhold
         self._heap: list[tuple[int, int, Queue]] = []
         self._noted: dict[Queue, int] = {}
@@ -41,12 +42,12 @@ class Delays:
     @property
     def due(self) -> bool:
         """True if a message is due by the clock as it was looked at last."""
-        return bool(self._heap) and self._heap[0][0] <= self._broker.expiry_ms
+        return bool(self._heap) and self._heap[0][0] <= self._clock.expiry_ms
 
     def look(self) -> None:
         """Hand out what is due, and let go of what has expired while it was withheld."""
         self._note()
-        if not self._heap or self._heap[0][0] > self._broker.expiry_now():
+        if not self._heap or self._heap[0][0] > self._clock.expiry_now():
             return
         left = AT_ONCE
         while left and self.due:
@@ -80,7 +81,7 @@ class Delays:
         """Wake at most ``most`` messages of ``queue``. Returns how many more may wake."""
         broker = self._broker
         returns = queue.returns
-        now_ms = broker.expiry_ms
+        now_ms = self._clock.expiry_ms
         while returns is not None and most and not queue.deleted:
             first = returns.first()
             if first is None or first[0] > now_ms:

@@ -24,6 +24,7 @@ class Expiry:
 
     def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
+        self._clock = broker.clock
         self.messages = MessageExpiry(broker)
         self._next_ms = 0
         self._trimmed_at = 0
@@ -46,7 +47,7 @@ class Expiry:
         for queue in list(broker.state.registry.queues()):
             if queue.deleted or queue.consumers or queue in broker.moving.waiting:
                 continue
-            unused_ms = broker.running_ms - queue.used_ms
+            unused_ms = self._clock.running_ms - queue.used_ms
             expired = queue.expires_ms is not None and unused_ms >= queue.expires_ms
             abandoned = (
                 queue.adopted
@@ -102,7 +103,7 @@ class Expiry:
 
     def begin_grace(self) -> None:
         """Begin the grace period: the broker begins to answer. Queues that clients declared since it leads are theirs."""
-        self._adopted_ms = self._broker.running_ms
+        self._adopted_ms = self._clock.running_ms
 
     def declared_anew(self, exchange: Exchange) -> None:
         """A client is about to use it: it goes as any other does."""
@@ -111,7 +112,7 @@ class Expiry:
     def _expire_exchanges(self) -> None:
         """As an adopted queue: it has some time for clients to come back and bind anew."""
         broker = self._broker
-        if not self._adopted or broker.running_ms - self._adopted_ms < broker.limits.auto_delete_grace_ms:
+        if not self._adopted or self._clock.running_ms - self._adopted_ms < broker.limits.auto_delete_grace_ms:
             return
         for exchange in self._adopted:
             there = broker.state.registry.vhost(exchange.vhost).exchanges.get(exchange.name) is exchange
@@ -126,10 +127,10 @@ class Expiry:
         outcomes = broker.state.outcomes
         applied = broker.log.applied
         marks = self._outcome_marks
-        if not marks or broker.now_ms - marks[-1][0] >= MARK_EVERY_MS:
-            marks.append((broker.now_ms, applied))
+        if not marks or self._clock.now_ms - marks[-1][0] >= MARK_EVERY_MS:
+            marks.append((self._clock.now_ms, applied))
         old = 0
-        while marks and broker.now_ms - marks[0][0] >= limits.outcome_ttl_ms:
+        while marks and self._clock.now_ms - marks[0][0] >= limits.outcome_ttl_ms:
             old = marks.popleft()[1]
         surplus = len(outcomes) > limits.outcome_limit and applied >= self._trimmed_at
         if old or surplus:

@@ -33,6 +33,7 @@ class MessageExpiry:
 
     def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
+        self._clock = broker.clock
         self.subscriptions = 0
         self.fresh: dict[Queue, dict[int, int]] = {}
         self._timed: dict[Queue, None] = {}
@@ -76,14 +77,14 @@ class MessageExpiry:
 
     def _drop_expired(self, queue: Queue) -> None:
         broker = self._broker
-        for entry in queue.take_expired(broker.expiry_now):
+        for entry in queue.take_expired(self._clock.expiry_now):
             broker.expired(queue, entry)
             if queue.deleted:
                 return
 
     def spares(self, queue: Queue, entry: Entry, consumer: Consumer | None) -> bool:
         """True if ``entry``, which has a deadline, may be handed out: it lives, or is fresh and ``consumer`` has waited for it."""
-        if entry.deadline_ms > self._broker.expiry_now():
+        if entry.deadline_ms > self._clock.expiry_now():
             return True
         if consumer is None:
             return False

@@ -55,6 +55,7 @@ class Returning:
 
     def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
+        self._clock = broker.clock
         self.gathered: dict[Queue, list[tuple[int, Returned]]] = {}
 
     def come_back(self, queue: Queue, entry: Entry, rule: ReturnRule, failed: bool) -> bool:
@@ -69,7 +70,7 @@ class Returning:
             return False
         due_ms = 0
         if rule.delays(failed):
-            due_ms = broker.expiry_now() + rule.delay_ms(failures, self._chance(rule))
+            due_ms = self._clock.expiry_now() + rule.delay_ms(failures, self._chance(rule))
         returned = Returned(failures, min(known.hand_outs + 1, MOST_COUNTED), due_ms)
         entry.state = RETURNING
         queue.returning += 1

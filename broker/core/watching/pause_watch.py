@@ -25,7 +25,6 @@ class PauseWatch:
     """Looks at the clock before something is handed out.
 
     Attributes:
-        clock_ms: a clock that goes on while the machine is suspended, if it can be had; None: ticks alone tell.
         after_ms: so long without a tick is a pause; 0: nobody can replace this broker.
         seen: pauses since this core began. Call :meth:`look` before it counts.
     """
@@ -35,18 +34,26 @@ class PauseWatch:
         self._ran_ms = 0
         self._doubts = 0
         self._before: dict[Queue, int] = {}
-        self.clock_ms: Callable[[], int] | None = None
+        self._clock_ms: Callable[[], int] | None = None
         self.after_ms = 0
         self.seen = 0
 
+    def read_clock(self, clock_ms: Callable[[], int]) -> None:
+        """Read ``clock_ms``, which goes on while the machine is suspended. Without it ticks alone tell of pauses."""
+        self._clock_ms = clock_ms
+
+    def count_from(self, after_ms: int) -> None:
+        """Count so long without a tick as a pause; 0: nobody can replace this broker."""
+        self.after_ms = after_ms
+
     def ticked(self, now_ms: int) -> None:
         """A tick. It may be the first thing that happens after a pause."""
-        self._look(now_ms if self.clock_ms is None else self.clock_ms())
+        self._look(now_ms if self._clock_ms is None else self._clock_ms())
 
     def look(self) -> None:
         """Something is about to be handed out. It may come before the first tick after a pause."""
-        if self.after_ms and self.clock_ms is not None:
-            now_ms = self.clock_ms()
+        if self.after_ms and self._clock_ms is not None:
+            now_ms = self._clock_ms()
             if now_ms - self._ran_ms > self.after_ms:
                 self._look(now_ms)
 

@@ -31,10 +31,10 @@ from understudy.broker.core.life.let_go import let_go_in_slices
 from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.life.turn import TurnEngine
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.moving.expiry_clock import ExpiryClock
 from understudy.broker.core.queues.moved_bodies import NO_BODIES, MovedBodies
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.topology.policies import Policies, Policy
+from understudy.broker.core.turn.expiry_clock import ExpiryClock
 from understudy.broker.core.watching.applied_facts import AppliedFacts
 from understudy.broker.core.watching.facts import Facts
 from understudy.broker.core.watching.message_facts import MessageFacts
@@ -273,8 +273,8 @@ class NodeDriver:
         except Exception as error:  # noqa: BLE001  # our own mistake: the journal was read and believed
             self.crashed("opening the recovered core", error)
         node.broker.transactions.coordinator.on_error = self._hook_errors.told
-        node.broker.pauses.clock_ms = _awake_ms
-        node.broker.clock_ms = _now_ms
+        node.broker.pauses.read_clock(_awake_ms)
+        node.broker.clock.read_between_ticks(_now_ms)
         self._client_warnings.listen(node.broker)
         self._plugins.listen(node.broker)
         node.broker.facts, node.broker.carrying = self._facts, self._doorkeeper.carrying

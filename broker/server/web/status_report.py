@@ -23,10 +23,10 @@ from understudy.broker.core.branches.shown import branches_in_doubt
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.clients.carrying import clients_are
 from understudy.broker.core.life.node import BrokerNode
-from understudy.broker.core.moving.expiry_clock import ExpiryClock
 from understudy.broker.core.queues.digest import digests_in_slices
 from understudy.broker.core.queues.queue import QueueStatistics
 from understudy.broker.core.state import BrokerState
+from understudy.broker.core.turn.expiry_clock import ExpiryClock
 from understudy.broker.plugin_api.pages import BadQueryError, Making, Page, Pages, Query, Steps
 from understudy.broker.plugin_api.plugin import PluginError
 from understudy.broker.server.files.ports_file import SERVING_STATUSES

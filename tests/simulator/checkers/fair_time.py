@@ -1,6 +1,6 @@
 """FairTime: the latest time of day that a broker may take for granted when it expires messages.
 
-It is written without a look at `broker.core.moving.expiry_clock`, and is an upper bound: that the clock slows down while the
+It is written without a look at `broker.core.turn.expiry_clock`, and is an upper bound: that the clock slows down while the
 wall clock is behind is not asked for, since late is safe.
 """
 

@@ -86,7 +86,7 @@ class Returns:
 
 def nothing_is_late(node: SimNode) -> None:
     """Raise a violation if the primary withholds a message that is long due."""
-    now_ms = node.node.broker.expiry_ms
+    now_ms = node.node.broker.clock.expiry_ms
     for queue in node.node.state.queues.values():
         if queue.returns is None or not queue.active:
             continue

@@ -58,7 +58,7 @@ class Served:
         if timeout_ms is not None:
             broker = node.node.broker
             unread_ms = consuming_of(consumer).held.unread_ms
-            held = _Held(broker, delivery, broker.running_ms + timeout_ms + SLACK_MS, unread_ms)
+            held = _Held(broker, delivery, broker.clock.running_ms + timeout_ms + SLACK_MS, unread_ms)
             self._held.setdefault(node, deque()).append(held)
 
     def _is_alone(self, node: SimNode, queue: Queue, consumer: Consumer) -> None:
@@ -85,7 +85,7 @@ class Served:
             delivery = first.delivery
             assert delivery.consumer is not None, "a delivery that is watched has a consumer"
             unread_ms = consuming_of(delivery.consumer).held.unread_ms - first.unread_ms
-            if first.broker is broker and broker.running_ms <= first.until_ms + unread_ms:
+            if first.broker is broker and broker.clock.running_ms <= first.until_ms + unread_ms:
                 return
             held.popleft()
             if first.broker is broker and consuming_of(delivery.consumer).ledger._by_tag.get(delivery.tag) is delivery:

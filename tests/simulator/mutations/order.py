@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.simulator.mutations.mutation import Bug, mutation
 from understudy.broker.core.broker import Broker
-from understudy.broker.core.moving.expiry_clock import ExpiryClock
 from understudy.broker.core.moving.message_expiry import MessageExpiry
 from understudy.broker.core.queues.consumer import Consumer
 from understudy.broker.core.queues.entry import ACQUIRED, READY, Entry
 from understudy.broker.core.queues.queue import Queue
+from understudy.broker.core.turn.expiry_clock import ExpiryClock
 from understudy.broker.message import Message
 
 
@@ -63,7 +63,7 @@ def messages_expire_before_their_time(bug: Bug) -> None:
 
     def drop(self: MessageExpiry, queue: Queue) -> None:
         broker = self._broker
-        expiry_ms = broker.expiry_now()
+        expiry_ms = broker.clock.expiry_now()
 
         def early(self: Broker, queue: Queue, entry: Entry) -> None:
             if entry.deadline_ms > expiry_ms:
@@ -71,11 +71,11 @@ def messages_expire_before_their_time(bug: Bug) -> None:
             expired(self, queue, entry)
 
         Broker.expired = early  # type: ignore[method-assign]
-        broker.expiry_now = lambda: expiry_ms + EARLY_MS  # type: ignore[method-assign]
+        broker.clock.expiry_now = lambda: expiry_ms + EARLY_MS  # type: ignore[method-assign]
         try:
             real(self, queue)
         finally:
-            del broker.expiry_now
+            del broker.clock.expiry_now
             Broker.expired = expired  # type: ignore[method-assign]
 
     bug.replace(MessageExpiry, "drop", drop)
@@ -119,7 +119,7 @@ def the_longer_time_to_live_counts(bug: Bug) -> None:
         if expiration_ms is None or ttl is None:
             return real(self, queue, expiration_ms, message)
         bug.strikes += expiration_ms != ttl
-        return max(1, self.expiry_ms + max(expiration_ms, ttl))
+        return max(1, self.clock.expiry_ms + max(expiration_ms, ttl))
 
     bug.replace(Broker, "deadline", deadline)
 

@@ -96,7 +96,7 @@ def listed_broker_is_caught_up(bug: Bug) -> None:
             real(self, link, sync)
             return
         bug.strike()
-        backup.linked(link, self._broker.now_ms)
+        backup.linked(link, self._broker.clock.now_ms)
         link.send(wire.encode_catch_up(self._epoch))
 
     def awaiting_ids(self: RemoteBackup) -> bool:

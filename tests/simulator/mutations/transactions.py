@@ -197,7 +197,7 @@ def outcome_answered_at_once(bug: Bug) -> None:
             real(broker, question)
             return
         bug.strike()
-        raw = encode_outcome(name, Outcome.ROLLED_BACK, broker.wall_ms)
+        raw = encode_outcome(name, Outcome.ROLLED_BACK, broker.clock.wall_ms)
         broker.barred_names[name] = broker.append_record(raw)
         waiting, broker.log.pending = broker.log.pending, deque()
         question.reply.send(

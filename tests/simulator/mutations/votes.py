@@ -20,7 +20,7 @@ def no_is_taken_for_an_answer(bug: Bug) -> None:
     def refused(self: Primary, backup: RemoteBackup, tx_id: int, prepare_offset: int, reason: str) -> None:
         if backup.listed and prepare_offset > self._stable:
             bug.strike()
-            backup.acknowledged(prepare_offset, self._broker.now_ms)
+            backup.acknowledged(prepare_offset, self._broker.clock.now_ms)
         else:
             real(self, backup, tx_id, prepare_offset, reason)
 

@@ -74,19 +74,19 @@ def a_message_fails_more_often_than_it_may(group: Scenario) -> None:
 @complaint("due", "; the queue delays no such message")
 def a_queue_without_delays_withholds(group: Scenario) -> None:
     _, queue, only = filled(group, DELAYED)
-    choose(group, returned(queue, only, 0, 1, group.primary.node.broker.expiry_ms))
+    choose(group, returned(queue, only, 0, 1, group.primary.node.broker.clock.expiry_ms))
 
 
 @complaint("due", "; the delay is {} ms less {}, so {} is the latest time")
 def a_message_is_withheld_for_too_long(group: Scenario) -> None:
     _, queue, only = filled(group, DELAYED)
-    choose(group, returned(queue, only, 1, 1, group.primary.node.broker.expiry_ms + 5_000))
+    choose(group, returned(queue, only, 1, 1, group.primary.node.broker.clock.expiry_ms + 5_000))
 
 
 @handed("due", "; it is {} there at the latest")
 def a_message_is_handed_out_before_it_is_due(group: Scenario) -> None:
     hand, queue, only = filled(group, DELAYED)
-    queue.know(only, Returned(1, 1, group.primary.node.broker.expiry_ms + 5_000))
+    queue.know(only, Returned(1, 1, group.primary.node.broker.clock.expiry_ms + 5_000))
     hand(calls.get, "q")
 
 
@@ -144,7 +144,7 @@ def a_header_counts_more_than_may_be(group: Scenario) -> None:
 def a_message_comes_later_than_it_says(group: Scenario) -> None:
     _, queue, only = filled(group, {"x-delayed-publish": True})
     message = DelayedMessage("", "q", encode_properties(delivery_mode=2, headers={"x-delay": -100}), b"#2", True)
-    message.due_ms = group.primary.node.broker.expiry_ms + 5_000
+    message.due_ms = group.primary.node.broker.clock.expiry_ms + 5_000
     head = record.encode_enqueue([(queue.id, only + 1, 0)], message, False)
     choose(group, head + message.properties + message.content())
 

@@ -109,7 +109,7 @@ class Hosted(Core):
         self.node.gather(flush=True)
         self.node.durable_to(self.node.gate.appended)
         end_turn(self.node)
-        self.node.tick(self.broker.now_ms, self.broker.wall_ms)
+        self.node.tick(self.broker.clock.now_ms, self.broker.clock.wall_ms)
 
     def bodies(self, queue: str = "q") -> list[str]:
         entries = self.node.state.registry.vhost("/").queues[queue].entries

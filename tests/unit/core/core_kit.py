@@ -83,10 +83,10 @@ class Core:
     def pass_ms(self, duration_ms: int) -> None:
         """Time passes while the broker runs: it ticks meanwhile. A single tick after so long is a pause of the process."""
         broker = self.broker
-        end_ms = broker.now_ms + duration_ms
-        while broker.now_ms < end_ms:
-            now_ms = min(end_ms, broker.now_ms + 500)
-            self.node.tick(now_ms, broker.wall_ms + now_ms - broker.now_ms)
+        end_ms = broker.clock.now_ms + duration_ms
+        while broker.clock.now_ms < end_ms:
+            now_ms = min(end_ms, broker.clock.now_ms + 500)
+            self.node.tick(now_ms, broker.clock.wall_ms + now_ms - broker.clock.now_ms)
 
     def client(self, channels: int = 1) -> Client:
         """A client that has got through the handshake and has opened channels 1 to ``channels``."""

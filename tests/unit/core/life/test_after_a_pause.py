@@ -43,7 +43,7 @@ def core() -> Core:
 
 
 def tick(core: Core, after_ms: int = TICK_MS) -> None:
-    now_ms = core.broker.now_ms + after_ms
+    now_ms = core.broker.clock.now_ms + after_ms
     core.node.tick(now_ms, 1_700_000_000_000 + now_ms)
 
 
@@ -174,8 +174,8 @@ def test_a_pause_is_noted_in_a_turn_with_a_barrier_and_a_later_record(core: Core
     client.method(DTX_SELECT, channel=2)
     core.sync()
     now_ms = 0
-    core.broker.pauses.clock_ms = lambda: now_ms
-    core.broker.pauses.after_ms = 3_000
+    core.broker.pauses.read_clock(lambda: now_ms)
+    core.broker.pauses.count_from(3_000)
 
     ask = encode_method(2, DTX_PREPARE, 1, b"unknown", b"b")  # answered behind a barrier
     client.connection.receive(ask + publish("q", b"2"))  # confirmed behind its own record

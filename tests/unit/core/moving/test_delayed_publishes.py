@@ -243,7 +243,7 @@ def test_the_journal_has_the_due_time() -> None:
     restarted.state.log.apply_up_to(restarted.state.log.end)
     (queue,) = restarted.state.registry.queues()
     assert queue.returns is not None
-    begun = core.broker.expiry_ms
+    begun = core.broker.clock.expiry_ms
     assert [each.due_ms for each in queue.returns.known.values()] == [begun + 5_000, begun + 9_000]
     assert queue_digests(restarted.state) == queue_digests(core.broker.state)
     queue.activate(1 << 62, 1 << 62)

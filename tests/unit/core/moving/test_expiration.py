@@ -74,7 +74,7 @@ def test_in_a_transaction_a_time_to_live_counts_from_the_commit(asked_by: str, e
     client.send(publish_frames(1, "", "q", encode_properties(delivery_mode=2, expiration=own or None), b"x", FRAME_MAX))
     core.pass_ms(OPEN_MS)
     client.send(encode_method(1, TX_COMMIT))
-    committed_ms = core.broker.expiry_ms
+    committed_ms = core.broker.clock.expiry_ms
     core.sync()
     core.sync()
     assert client.heard() == ["tx.commit-ok"]
@@ -113,7 +113,7 @@ def test_a_log_that_must_not_hold_it_fixes_the_deadline_at_the_publish() -> None
     core.queue(client, "q")
     core.node.state.log.confine(2)
     client.method(TX_SELECT)
-    published_ms = core.broker.expiry_ms
+    published_ms = core.broker.clock.expiry_ms
     client.send(publish_frames(1, "", "q", encode_properties(expiration="700"), b"x", FRAME_MAX))
     core.pass_ms(500)
     client.send(encode_method(1, TX_COMMIT))

@@ -38,7 +38,7 @@ class ClockedCore(Core):
         super().__init__()
         self.node.tick(1_000, 1_700_000_001_000)
         self.now_ms = 1_000
-        self.broker.clock_ms = lambda: self.now_ms
+        self.broker.clock.read_between_ticks(lambda: self.now_ms)
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def test_a_tick_drops_it_though_nobody_asks(core: ClockedCore, client: Client, b
     client.send(*([lasting()] if behind else []), timed(), timed())
     core.sync()
     core.now_ms += 100
-    core.node.tick(core.now_ms, core.broker.wall_ms + 100)
+    core.node.tick(core.now_ms, core.broker.clock.wall_ms + 100)
     core.sync()
     assert core.broker.counters["expired"] == (0 if behind else 2)
     if behind:
@@ -215,7 +215,7 @@ def test_a_queue_without_messages_is_not_looked_at(core: ClockedCore, client: Cl
     core.sync()
     for _ in range(2):
         core.now_ms += 100
-        core.node.tick(core.now_ms, core.broker.wall_ms + 100)
+        core.node.tick(core.now_ms, core.broker.clock.wall_ms + 100)
         core.sync()
     assert core.broker.expiry.messages._timed == {}
     assert core.broker.expiry.messages.fresh == {}

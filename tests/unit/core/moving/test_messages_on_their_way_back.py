@@ -61,7 +61,7 @@ def test_a_restart_knows_the_newer_due_time_of_a_message_that_came_back_twice(ki
         reject(speaker)
     else:
         speaker.call(BASIC_NACK, taken(speaker)["tag"], False, True)
-    wall_ms = core.broker.wall_ms
+    wall_ms = core.broker.clock.wall_ms
     node = recovered(core.journal.frames)
     assert len(node.state.log.pending) == 1
     node.open(HeldJournal(), 0, wall_ms)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.core.core_kit import Core
 from understudy.broker.config import parse
-from understudy.broker.core.moving.expiry_clock import ExpiryClock
+from understudy.broker.core.turn.expiry_clock import ExpiryClock
 from understudy.broker.plugin_api.pages import Making, Page
 from understudy.broker.server.plugins.plugins import Plugins
 from understudy.broker.server.process.garbage import CollectorStatistics
@@ -62,7 +62,7 @@ def report_of(core: Core | None) -> StatusReport:
     driver = SimpleNamespace(
         node=node, spill=None, cores=1, sessions=[], carriage=None, journal=None, journal_driver=None
     )
-    driver.expiry_clock = core.node.broker.expiry_clock if core is not None else ExpiryClock()
+    driver.expiry_clock = core.node.broker.clock.expiry_clock if core is not None else ExpiryClock()
     driver.garbage, driver.heap = NoStatistics(), Heap(None)
     report.driver = cast("NodeDriver", driver)
     return report
@@ -169,8 +169,8 @@ def test_the_status_shows_a_jump_of_the_wall_clock(core: Core) -> None:
     broker = core.broker
     quiet = shown(report_of(core).status({}))["expiry_clock"]
     assert quiet == {"behind_wall_clock_s": 0, "jumps": 0, "latest_jump": None}
-    expected_ms = broker.wall_ms + 1_000
-    core.node.tick(broker.now_ms + 1_000, expected_ms + 7_200_000)
+    expected_ms = broker.clock.wall_ms + 1_000
+    core.node.tick(broker.clock.now_ms + 1_000, expected_ms + 7_200_000)
     jumped = shown(report_of(core).status({}))["expiry_clock"]
     assert jumped["latest_jump"] == {"old": time_text(expected_ms), "new": time_text(expected_ms + 7_200_000)}
     assert (jumped["jumps"], jumped["behind_wall_clock_s"]) == (1, 7_199)

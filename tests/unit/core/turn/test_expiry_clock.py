@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from understudy.broker.core.moving.expiry_clock import ClockJump, ExpiryClock
+from understudy.broker.core.turn.expiry_clock import ClockJump, ExpiryClock
 
 WALL_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
