@@ -58,13 +58,13 @@ def ask_to_end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -
     Raises:
         AssertionError: the program has ended, or does not catch the signal in time.
     """
-    wait_until(f"{process.args} catches signal {number}", lambda: catches(process, number))
+    wait_until(f"{process.args!r} catches signal {number}", lambda: catches(process, number))
     process.send_signal(number)
 
 
 def catches(process: subprocess.Popen[bytes], number: int) -> bool:
     """A process has a handler of a signal, by ``SigCgt`` in proc_pid_status(5)."""
-    assert process.poll() is None, f"{process.args} has ended with {process.returncode}"
+    assert process.poll() is None, f"{process.args!r} has ended with {process.returncode}"
     status = Path(f"/proc/{process.pid}/status").read_text()
     return bool(int(re.findall(r"^SigCgt:\s*(\w+)", status, re.MULTILINE)[0], 16) >> (number - 1) & 1)
 
