@@ -37,7 +37,7 @@ T = TypeVar("T")
 def wait_until(
     what: str, probe: Callable[[], T | None], timeout_s: float = START_TIMEOUT_S, *, every_s: float = POLL_S
 ) -> T:
-    """What ``probe`` returns, as soon as it is true.
+    """The result of ``probe``, as soon as it is true.
 
     Args:
         what: said if it does not come true.
@@ -145,7 +145,7 @@ class BrokerProcess:
         self.start()
 
     def serves(self) -> bool:
-        """Whether it does; it must not have ended."""
+        """True if the broker is ready to serve; its process must not have ended."""
         assert self.process is not None
         assert self.process.poll() is None, f"the broker ended with {self.process.returncode}: {self.log_text()}"
         if not self.ports or self.ports["pid"] != self.process.pid:

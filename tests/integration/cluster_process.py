@@ -68,7 +68,7 @@ class Cluster:
             self.process = subprocess.Popen(command, stdout=out, stderr=err, env={**os.environ, **(environment or {})})
 
     def status(self) -> dict[str, Any]:
-        """What ``understudy status`` says."""
+        """The output of ``understudy status``."""
         done = subprocess.run(
             [PROGRAM, "status", "--data", self.data, "--json"], capture_output=True, text=True, check=False, timeout=60
         )

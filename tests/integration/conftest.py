@@ -59,7 +59,7 @@ PLACES = {
 
 @pytest.fixture(scope="module", params=list(PLACES.values()), ids=list(PLACES))
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """What every test of distributed transactions runs against, one after the other (H-52)."""
+    """A place that every test of distributed transactions runs against, one after the other (H-52)."""
     kind, form = request.param
     with kind(tmp_path_factory.mktemp("place")) as running:
         yield attrs.evolve(running, form=form)

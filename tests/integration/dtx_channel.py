@@ -41,7 +41,7 @@ class Xid(NamedTuple):
 
 
 class InDoubt(NamedTuple):
-    """What ``recover`` says of one branch."""
+    """One branch as ``recover`` lists it."""
 
     state: int
     xid: Xid
@@ -150,7 +150,7 @@ class Pending:
 
     @property
     def answered(self) -> bool:
-        """Whether the answer is there, or the broker has closed the channel instead, as far as has been read."""
+        """True if the answer has been read, or instead of it that the broker has closed the channel."""
         return bool(self._answers) or isinstance(self._channel._closing_reason, pika.exceptions.ChannelClosedByBroker)
 
     def wait(self) -> tuple[Any, ...]:

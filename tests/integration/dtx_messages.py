@@ -56,12 +56,12 @@ class PendingMessage:
 
     @property
     def answered(self) -> bool:
-        """Whether the answer is there, or the broker has closed the channel instead, as far as has been read."""
+        """True if the answer has been read, or instead of it that the broker has closed the channel."""
         closed = isinstance(self._channel._closing_reason, pika.exceptions.ChannelClosedByBroker)
         return self._number in self._replies.answers or closed
 
     def wait(self) -> tuple[Any, ...]:
-        """What the method's answer would hold."""
+        """Wait for the content of the method's answer."""
         while self._number not in self._replies.answers:
             self._raise_if_closed()
             self._channel.connection.process_data_events(time_limit=1)

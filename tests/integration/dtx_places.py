@@ -1,4 +1,4 @@
-"""What the tests of distributed transactions run against: one broker without the plugin, a group of one, a group of three (H-52).
+"""Places for the tests of distributed transactions: one broker without the plugin, a group of one, a group of three (H-52).
 
 A group is `tests.stress.group.Group` and not `understudy cluster`: it takes configuration, and compares what the brokers hold.
 """

@@ -118,7 +118,7 @@ class Workbench:
         return self._xids[-1]
 
     def in_doubt(self) -> list[InDoubt]:
-        """What ``recover`` says of this test's branches, as another client hears it."""
+        """This test's branches in doubt, as ``recover`` lists them to another client."""
         channel = self.channel()
         found = [row for row in self.form(channel).recover() if row.xid.global_id == self._global_id]
         channel.close()

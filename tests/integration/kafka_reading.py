@@ -1,4 +1,4 @@
-"""What a topic holds, as a consumer of committed messages sees it; and ``understudy feed`` into one."""
+"""Content of a topic, as a consumer of committed messages sees it; and ``understudy feed`` into one."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def streams(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
 
 
 def in_topic(hosts: str, topic: str) -> dict[tuple[str, str], list[Row]]:
-    """What the topic says, by broker and incarnation. Each incarnation is in one partition, with its key."""
+    """Rows of the topic, by broker and incarnation. Each incarnation is in one partition, with its key."""
     read = messages(hosts, topic)
     places: dict[str, set[int]] = defaultdict(set)
     for each in read:
@@ -99,7 +99,7 @@ def in_topic(hosts: str, topic: str) -> dict[tuple[str, str], list[Row]]:
 
 
 def in_journals(data: Path) -> dict[tuple[str, str], list[Row]]:
-    """What journals and facts say, by broker and incarnation."""
+    """Rows of journals and facts, by broker and incarnation."""
     done = subprocess.run([PROGRAM, "feed", "--data", data, "--json"], capture_output=True, check=True, timeout=120)
     assert done.stderr == b""
     rows = map(json.loads, done.stdout.splitlines())

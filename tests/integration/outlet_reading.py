@@ -1,4 +1,4 @@
-"""What the outlet has brought to Kafka, as a consumer of committed messages sees it; and the program itself."""
+"""Messages that the outlet has brought to Kafka, as a consumer of committed messages sees them; and the program itself."""
 
 from __future__ import annotations
 

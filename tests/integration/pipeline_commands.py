@@ -68,7 +68,7 @@ def commands() -> Iterator[Commands]:
 
 
 def main() -> None:
-    """What is given to the first session, Java keeps for the later ones."""
+    """Run commands in one process: Java keeps the settings of the first session for the later ones."""
     settings = SessionSettings(name="commands", master="local[2]", memory="1g", jars=[KAFKA, DELTA])
     open_session(small(settings)).stop()
     for line in sys.stdin:

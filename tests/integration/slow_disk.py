@@ -23,7 +23,7 @@ SLOW_NAME = "slow-ms"
 
 
 def slowed(call: Callable[..., Any], slow: Path, *, synced_writes: bool) -> Callable[..., Any]:
-    """That system call, which takes as long as the file `slow` says; with `synced_writes` only on descriptors with O_DSYNC."""
+    """A system call that takes as long as the file `slow` says; with `synced_writes` only on descriptors with O_DSYNC."""
 
     def longer(fd: int, *arguments: Any) -> Any:
         if not synced_writes or fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DSYNC:

@@ -225,7 +225,7 @@ def test_a_disk_that_fails_while_a_journal_is_repaired_ends_the_start_with_74(tm
 
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- >&- 2>&-"])
 def test_standard_streams_that_are_closed(tmp_path: Path, closed: str) -> None:
-    """What was opened next got their numbers: libuv aborted the process when that was closed."""
+    """A file opened next gets the number of a closed stream: libuv aborted the process when that was closed."""
     broker = BrokerProcess(tmp_path)
     command = ["sh", "-c", f'exec "$0" serve --config "$1" {closed}', str(PROGRAM), str(broker.config)]
     broker.process = subprocess.Popen(command, cwd=broker.folder)
@@ -250,7 +250,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
 
 
 def test_a_data_directory_that_is_removed_under_a_running_broker(tmp_path: Path) -> None:
-    """What is confirmed from then on would be lost with the process: it ends."""
+    """The process ends, since everything confirmed from then on would be lost with it."""
     with running_broker(tmp_path) as broker:
         publish(broker, b"x")
         shutil.rmtree(broker.data)

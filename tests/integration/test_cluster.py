@@ -222,7 +222,7 @@ def test_no_cpu_while_nothing_happens(calm_cluster: Cluster) -> None:
 
 
 def test_a_second_cluster_on_the_same_data_changes_nothing(calm_cluster: Cluster) -> None:
-    """It used to write its own ports into the files of the running brokers, who took them when they were started again."""
+    """A second start used to write its own ports into the files of the running brokers, which used them at their next start."""
     cluster = calm_cluster
     files = {path: path.read_bytes() for path in cluster.data.glob("*.toml")}
     command = [str(PROGRAM), "cluster", "--data", str(cluster.data), "--port", str(free_ports(3))]

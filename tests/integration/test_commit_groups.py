@@ -74,7 +74,7 @@ def taken(port: int, queue: str) -> list[str]:
 
 
 def test_64_committers_have_one_order_and_share_fsyncs(tmp_path: Path) -> None:
-    """What is published and not committed is synced rarely here, so that the fsyncs are those of commits."""
+    """Publishing outside commits is rarely synced here, so that the fsyncs are those of commits."""
     with running_broker(tmp_path, "[group]\nmax_wait_ms = 100\n") as broker:
         before = broker.status()["journal"]["fsyncs"]
         asyncio.run(commit_all(broker.port))

@@ -78,7 +78,7 @@ def prepare_branch(broker: BrokerProcess) -> None:
 
 
 def refused_start(broker: BrokerProcess) -> str:
-    """What a start says that is refused for its configuration."""
+    """The last line of a start that is refused for its configuration."""
     done = subprocess.run([*broker.command, broker.config], stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     assert done.returncode == CONFIG, done.stderr
     return done.stderr.splitlines()[-1]

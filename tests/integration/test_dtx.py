@@ -175,7 +175,7 @@ def test_end_unknown_xid(bench: Workbench) -> None:
 
 
 def test_end(bench: Workbench) -> None:
-    """What comes after the end is done at once, and is not part of the branch."""
+    """Work after the end is done at once, and is not part of the branch."""
     worker, xid = bench.dtx(), bench.xid()
     queue = bench.queue("q")
     assert worker.start(xid) == OK

@@ -92,7 +92,7 @@ def take(manager: AmqpCaller, queue: str) -> int:
 
 
 def verdict(address: AmqpAddress, key: int, xid: str) -> XaStatus:
-    """What the transaction manager is told when it comes back after all."""
+    """The answer to the transaction manager that comes back after all."""
     more = (False,) if key == DTX_COMMIT else ()
     assert METHODS[key].name in ("dtx.commit", "dtx.rollback")
     with connect(address) as manager:

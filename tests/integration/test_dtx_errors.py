@@ -276,7 +276,7 @@ def fill(channel: Any, queue: str) -> None:
 
 
 def test_little_memory(tmp_path: Path) -> None:
-    """What has been published before is refused at prepare, and is neither prepared nor rolled back by that."""
+    """Work published before the memory ran short is refused at prepare, and is neither prepared nor rolled back by that."""
     with running_broker(tmp_path, f"[limits]\nmemory_ratio = {MEMORY_LIMIT_BYTES / ram_bytes():.6f}\n") as broker:
         bench = Workbench(broker.port, "test_little_memory")
         a, b, filler = bench.queue("a", "1"), bench.queue("b"), bench.queue("filler")

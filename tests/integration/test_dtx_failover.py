@@ -231,7 +231,7 @@ def test_one_broker_keeps_what_was_prepared(tmp_path: Path, end: Callable[[Broke
 
 
 def test_the_journal_is_kept_from_the_first_record_of_a_branch_on(tmp_path: Path) -> None:
-    """What came before it is dropped, and what comes after it when it is decided; its bodies lie in files meanwhile."""
+    """Segments before the branch are dropped, and those after it once it is decided; its bodies lie in files meanwhile."""
     extra = "[journal]\nsegment_bytes = 65536\nreserve_bytes = 0\n[tx]\nmemory_bytes = 4096\n"
     with running_broker(tmp_path, extra) as broker:
 

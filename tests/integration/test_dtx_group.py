@@ -1,4 +1,4 @@
-"""What holds of branches between brokers: who waits for whom, who may say what, what each of them keeps (docs/dtx.md)."""
+"""Guarantees of branches between brokers: waiting for others, permissions, what each broker keeps (docs/dtx.md)."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_forget_before_its_manager_has_asked(bench: Workbench, commit: bool) -> 
 
 @BY_HAND
 def test_complete_again(bench: Workbench, commit: bool) -> None:
-    """It is not prepared any more; that a second operator wants the opposite least of all."""
+    """A completed branch is not prepared any more: completing it again is refused, with either decision."""
     xid, a, b = prepared(bench)
     assert bench.tm().complete(xid, commit=commit) == OK
     with refused(409):

@@ -1,4 +1,4 @@
-"""What holds of branches: isolation, whose they are, how long they live, what names them (docs/dtx.md, Names, What holds)."""
+"""Guarantees of branches: isolation, ownership, lifetime, names (docs/dtx.md, Names, What holds)."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_whose_time_is_over_is_told_so(bench: Workbench, told: str) -> None:
 
 
 def test_a_consumer_is_not_handed_the_messages_of_its_failed_branch_again_and_again(bench: Workbench) -> None:
-    """What it acknowledges there cannot be accepted: put back at once, it came back at once, thousands of times a second."""
+    """Acknowledgements there cannot be accepted: put back at once, the messages came back at once, thousands of times a second."""
     worker, xid = bench.dtx(), bench.xid()
     queue = bench.queue("q", "m")
     deliveries = 0
@@ -231,7 +231,7 @@ def test_what_nobody_asks_for_is_forgotten(bench: Workbench) -> None:
 
 @pytest.mark.parametrize("how", ["join", "resume"])
 def test_nobody_works_on_a_branch_that_has_failed(bench: Workbench, how: str) -> None:
-    """Who begins to is told, and works on nothing."""
+    """A worker that joins the branch is refused, and works on nothing."""
     worker, xid = bench.dtx(), bench.xid()
     a, b = bench.queue("a", "m"), bench.queue("b")
     assert worker.start(xid) == OK

@@ -1,4 +1,4 @@
-"""What branches meet in queues: settlements of every kind, what expires, what is purged or deleted while messages are locked."""
+"""Branches and queues: settlements of every kind, what expires, what is purged or deleted while messages are locked."""
 
 from __future__ import annotations
 

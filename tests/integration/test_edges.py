@@ -1,4 +1,4 @@
-"""What stands at the edge of the process: TLS, the status pages, the command line, bounds towards slow clients."""
+"""Edges of the process: TLS, the status pages, the command line, bounds towards slow clients."""
 
 from __future__ import annotations
 
@@ -389,7 +389,7 @@ def long_string(octets: bytes) -> bytes:
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_clients_cannot_take_the_descriptors_that_the_journal_needs(tmp_path: Path, tls: bool) -> None:
-    """They did, without a password: the next segment could not be opened, and the broker ended as if its disk had failed (74).
+    """Clients took them without a password: no next segment could be opened, and the broker ended as if its disk had failed (74).
 
     Over TLS it was enough to connect and say nothing: who is turned away was heard of after its handshake only.
     """

@@ -251,7 +251,7 @@ def write_and_take(port: int) -> None:
 
 
 def has_let_go(broker: BrokerProcess) -> bool:
-    """Whether it has dropped segments, and removed all of their files: that takes it a moment."""
+    """True if the broker has dropped segments and removed all of their files: that takes it a moment."""
     dropped = int(broker.status()["journal"]["dropped_segments"])
     return dropped > 0 and first_segment(broker.data) == 1 + dropped
 
@@ -330,7 +330,7 @@ def test_a_feed_waits_for_its_disk_and_its_broker_does_not(tmp_path: Path) -> No
 
 
 def test_a_broker_runs_its_feed(tmp_path: Path) -> None:
-    """It starts it, again when it is killed, at low priority; and the feed ends with the broker, however that ends."""
+    """The broker starts its feed at low priority, again when it is killed; the feed ends with the broker, however that ends."""
     out = tmp_path / "files"
 
     def rows() -> list[Row]:

@@ -70,7 +70,7 @@ def test_a_wrong_secret_is_refused(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_fourth_broker_may_join(cluster: Cluster, tmp_path: Path) -> None:
-    """It says that it is reached by way of a proxy, and the store tells the others so."""
+    """A fourth broker says that it is reached by way of a proxy, and the store tells the others so."""
     commit(cluster)
     secret = (cluster.data / "link.secret").read_text().strip()
     store = cluster.data / "coordination.db"
@@ -85,7 +85,7 @@ def test_a_fourth_broker_may_join(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def said_of(cluster: Cluster, what: str) -> Row:
-    """What the primary says of the stranger; nothing before it has heard of it."""
+    """The primary's row for the stranger; empty before the primary has heard of it."""
     found: Row = primary_page(cluster).get(what, {}).get("b9", {})
     return found
 

@@ -1,4 +1,4 @@
-"""What tests that kill brokers rely on: however pika loses a connection, they see an error that they expect."""
+"""Connections that break under tests that kill brokers: however pika loses one, they see an error that they expect."""
 
 from __future__ import annotations
 

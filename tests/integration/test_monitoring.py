@@ -95,7 +95,7 @@ def prometheus(folder: Path, targets: list[str], ca: Path | None = None) -> Iter
 
 
 def api(port: int, path: str) -> dict[str, Any]:
-    """What Prometheus answers; nothing while the server begins."""
+    """The answer of Prometheus; empty while the server begins."""
     try:
         status, answer = get(port, f"/api/v1/{path}")
     except ValueError:  # 503 as plain text
@@ -188,7 +188,7 @@ def _look_at_metrics(cluster: Cluster) -> None:
 
 
 def _sent(text: str) -> bool:
-    """Whether this broker's outlet has sent something, and owes nothing."""
+    """True if this broker's outlet has sent something, and owes nothing."""
     return (
         re.search("^understudy_outlet_transactions_total [1-9]", text, re.MULTILINE) is not None
         and "understudy_outlet_lag_transactions 0.0" in text

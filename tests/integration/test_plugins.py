@@ -35,7 +35,7 @@ def shown(group: Group) -> list[dict[str, Any]]:
 
 
 def ask(channel: Any, command: str) -> dict[str, Any]:
-    """What `understudy.admin` answers."""
+    """The answer of `understudy.admin`."""
     queue = channel.queue_declare("", exclusive=True).method.queue
     body = json.dumps({"command": command}).encode()
     channel.basic_publish("understudy.admin", "", body, pika.BasicProperties(reply_to=queue))

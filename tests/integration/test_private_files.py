@@ -28,7 +28,7 @@ SECRET = '[link]\nsecret = "known to the group alone"\n'
 
 @pytest.fixture
 def umask_of_none() -> Iterator[None]:
-    """Whatever is made gets all the permissions that its maker asks for."""
+    """New files get all the permissions that their maker asks for."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -100,7 +100,7 @@ def test_what_others_may_reach_is_said_at_the_start(reached: Path) -> None:
 
 
 def test_a_store_that_others_may_lock_is_said_at_the_start(reached: Path) -> None:
-    """It is of an earlier version."""
+    """A store of an earlier version may be locked by others."""
     text = '[plugins]\nha = true\n[ha]\nfound = true\n[coordination]\npath = "coordination.db"\n[link]\nport = 0\n'
     broker = BrokerProcess(reached, text)
     store = reached / "coordination.db"

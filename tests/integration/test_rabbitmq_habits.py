@@ -225,7 +225,7 @@ def test_types_of_queues(connection: Any, queue: str, kind: str) -> None:
 
 
 def test_after_rollback_ok_a_delivery_is_as_before(connection: Any, queue: str) -> None:
-    """It is unacknowledged and holds its place of the prefetch; acknowledged again and committed, it is gone."""
+    """The delivery is unacknowledged and holds its place of the prefetch; acknowledged again and committed, it is gone."""
     channel = connection.channel()
     channel.queue_declare(queue)
     channel.tx_select()

@@ -1,4 +1,4 @@
-"""What a restart keeps: everything that was confirmed, nothing that was transient, and the order."""
+"""Restarts keep everything that was confirmed, nothing that was transient, and the order."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 def services(*arguments: str) -> subprocess.Popen[str]:
-    """What the script runs once the environment is there."""
+    """The process of the script, as it runs once the environment is there."""
     command = [sys.executable, "-m", "service_tools", *arguments]
     environment = os.environ | {"PYTHONPATH": str(SCRIPTS)}
     return subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What is built from this tree works where this tree is not."""
+"""The wheel that is built from this tree works where this tree is not."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_an_abort_rolls_back(place: Place, joint: JointTransactions) -> None:
 
 
 def test_another_data_manager_that_refuses_rolls_back(place: Place, manager: TransactionManager) -> None:
-    """It votes first, so nothing is prepared; whatever its sort key has in common with this one."""
+    """The other manager votes first, so nothing is prepared, even if its sort key begins like that of this one."""
     before = place.agree()
     other = Other("~sqlalchemy:1", tpc_vote=fails)
     with pytest.raises(ConnectionError):
@@ -283,7 +283,7 @@ def test_savepoints_and_several_sessions(place: Place, manager: TransactionManag
 
 
 def test_a_session_does_not_outlive_its_transaction(place: Place, manager: TransactionManager, engine: Engine) -> None:
-    """It keeps nothing that the next transaction has, whose connection is the same."""
+    """A session holds nothing of the next transaction, though both have the same connection."""
     before = place.agree()
     late = Session(engine)
     with manager.begin() as first:
@@ -303,7 +303,7 @@ def test_a_session_does_not_outlive_its_transaction(place: Place, manager: Trans
 
 
 def test_raw_statements_that_zope_sqlalchemy_does_not_see(place: Place, joint: JointTransactions) -> None:
-    """They are never lost in silence beside a message that is sent."""
+    """Raw statements are never lost in silence beside a message that is sent."""
     before = place.agree()
     session = registered(joint, twophase=True)
     published(joint.resource("queues"), "never")

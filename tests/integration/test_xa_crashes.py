@@ -58,7 +58,7 @@ def place(whole_place: Place) -> Place:
 
 
 def told_of(place: Place, point: str, pid: int | None) -> str:
-    """What the client of one transfer is told when a server is killed at a point."""
+    """The outcome told to the client of one transfer when a server is killed at a point."""
     manager = place.manager(killer(point, pid))
     try:
         transfer(manager)
@@ -75,7 +75,7 @@ def told_of(place: Place, point: str, pid: int | None) -> str:
 
 
 def check(told: str, before: set[str], after: set[str]) -> None:
-    """What the client was told holds."""
+    """Check that the outcome that the client was told holds."""
     made = len(after - before)
     assert before <= after
     assert made in {"committed": (1,), "rolled back": (0,), "failed": (0,), "unknown": (0, 1)}[told], told

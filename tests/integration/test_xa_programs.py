@@ -52,7 +52,7 @@ def place(whole_place: Place) -> Place:
 
 
 def write(work: Transaction | JoinedTransaction) -> str:
-    """What one program does: a row and a message of the same text."""
+    """The work of one program: a row and a message of the same text."""
     text = f"{work.gid}~{work.program}" if isinstance(work, JoinedTransaction) else work.gid
     work.resource("bank").execute("INSERT INTO ledger VALUES (%s)", (text,))
     work.resource("queues").basic_publish(amqp.Message(text, delivery_mode=2), exchange="", routing_key=QUEUE)
@@ -257,7 +257,7 @@ def begins(place: Place, pipe: int, on_step: Callable[[str], None]) -> None:
 
 
 def told_of_both(place: Place, *, fails: bool) -> str:
-    """What the first program is told of a transaction with the second one."""
+    """The outcome told to the first program of a transaction with the second one."""
     first, second = place.manager(), place.manager()
     try:
         both(first, second, raises="second" if fails else "")

@@ -1,4 +1,4 @@
-"""What the state server knows of resource managers, and TLS to those that want it."""
+"""Secrets of the state server: its knowledge of resource managers, and TLS to those that want it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 
 def memory_of(pid: int) -> Iterator[bytes]:
-    """What a process has in its memory and could leave in a core dump."""
+    """Memory of a process, as a core dump could hold it."""
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             span, access, *_ = line.split()
@@ -65,7 +65,7 @@ def test_nothing_that_reaches_a_resource_manager_is_on_the_state_server(tmp_path
 
 
 def test_a_group_that_speaks_tls_alone(tmp_path: Path) -> None:
-    """It keeps the decisions, and takes part in transactions; a server that cannot prove who it is gets neither."""
+    """A TLS-only group keeps the decisions and takes part in transactions; a server without the right certificate gets neither."""
     cert, key = certificate(tmp_path)
     stranger = tmp_path / "stranger"
     stranger.mkdir()

@@ -1,4 +1,4 @@
-"""What must not be taken for an answer: an interruption, a missing permission, a list that is a moment old."""
+"""Events that are no answer: an interruption, a missing permission, a list that is a moment old."""
 
 from __future__ import annotations
 

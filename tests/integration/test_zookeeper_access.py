@@ -1,4 +1,4 @@
-"""Who gets at the store, and what a broker says of a store that is not its own: refused, named, and nothing is lost."""
+"""Access to the store, and a store that is not the broker's own: refused, named, and nothing is lost."""
 
 from __future__ import annotations
 

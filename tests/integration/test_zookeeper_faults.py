@@ -163,7 +163,7 @@ def edited(nodes: KazooClient, path: str, value: bytes) -> bytes:
 
 
 def test_a_group_that_was_edited_into_nonsense(place: Place, load: Load) -> None:
-    """It counts as a lost store: work goes on, and the message names path and value."""
+    """Nonsense in the group's node counts as a lost store: work goes on, and the message names path and value."""
     with nodes_of(place.hosts) as nodes:
         before = edited(nodes, "group", b"epoch = none")
         wait_until("all brokers have noticed", place.lost)
@@ -287,7 +287,7 @@ def test_a_broker_whose_loop_hangs_loses_its_session_and_gets_another(ensemble: 
 
 
 def test_a_primary_that_is_alone_confirms_nothing_without_the_store(tmp_path: Path) -> None:
-    """Nobody else would tell it that it was replaced; with the store it goes on by itself."""
+    """The lone primary would not learn that it was replaced; with the store it goes on by itself."""
     servers = lay_out_ensemble(tmp_path, 1, tick_ms=250)
     servers.start()
     group = Group(tmp_path / "group", brokers=1, store=store_keys(servers.hosts))

@@ -21,7 +21,7 @@ LIMIT_S = 90.0
 
 
 def first_connection(server: socket.socket, cert: Path, key: Path) -> str:
-    """What the first client does: "speaks", or the alert with which it ends the handshake."""
+    """Conduct of the first client: "speaks", or the alert with which it ends the handshake."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, key)
     connection, _ = server.accept()

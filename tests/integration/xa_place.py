@@ -134,7 +134,7 @@ class Place:
         return found
 
     def in_queue(self) -> set[str]:
-        """What is taken goes back when the connection closes."""
+        """The bodies in the queue; a taken message goes back when the connection closes."""
         queues = self.opened("queues")
         found = []
         while (message := queues.resource.basic_get(QUEUE)) is not None:

@@ -119,7 +119,7 @@ class QueueServer(ServerProcess):
 
 @contextlib.contextmanager
 def ended(*servers: ServerProcess) -> Iterator[None]:
-    """Whatever happens, no process is left."""
+    """No process is left afterwards, however the block ends."""
     try:
         yield
     finally:
@@ -130,7 +130,7 @@ def ended(*servers: ServerProcess) -> Iterator[None]:
 
 @attrs.define
 class Told:
-    """What clients were told.
+    """The outcomes that clients were told.
 
     Attributes:
         begun, decided, done: global ids whose record was answered.

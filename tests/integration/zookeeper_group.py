@@ -83,7 +83,7 @@ def bodies(ports: list[int], queue: str) -> list[int]:
 
 
 def check(ports: list[int], load: Load) -> None:
-    """What was committed is in both queues, once, in order; what is unknown is in both or in none. Empties the queues."""
+    """Committed messages are in both queues, once, in order; unknown ones in both or in none. Empties the queues."""
     found = {queue: bodies(ports, queue) for queue in load.queues}
     one, other = found.values()
     assert one == other

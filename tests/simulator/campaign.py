@@ -24,7 +24,7 @@ from tests.simulator.sweep import cores, over_processes
 
 
 class Seen(Enum):
-    """What one seed says of one mutation."""
+    """The verdict of one seed on one mutation."""
 
     NOTHING = "nothing"
     BY_CHECKER = "by a checker"
@@ -66,7 +66,7 @@ class Found:
 
     @property
     def ok(self) -> bool:
-        """It was found; or it was at work, was not, and is known to be harmless."""
+        """True if the mutation was found; a harmless one must have been at work and not be found."""
         return not self.found and self.strikes > 0 if self.harmless else self.found
 
     def line(self) -> str:
@@ -155,7 +155,7 @@ _HELD: set[int] = set()
 
 
 def _holds(seed: int) -> bool:
-    """Whether ``seed`` holds without any mutation."""
+    """True if ``seed`` holds without any mutation."""
     if seed not in _HELD and run_seed(seed).held:
         _HELD.add(seed)
     return seed in _HELD

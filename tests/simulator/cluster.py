@@ -55,7 +55,7 @@ TRY_RESTART_MS = (4_000, 20_000)
 
 
 def _is_over(work: BranchWork, broker: Broker) -> bool:
-    """Whether the next look or two should have ended it, or forgotten it."""
+    """True if the next look or two should have ended the branch, or forgotten it."""
     may_end = work.tx is None or work.state is BranchState.ACTIVE
     return may_end and not work.workers and work.deadline_ms + 1_000 < broker.clock.running_ms
 
@@ -81,7 +81,7 @@ def all_finished(clients: Iterable[SimClient]) -> Callable[[], bool]:
 
 @attrs.frozen(kw_only=True)
 class Report:
-    """What one seed did.
+    """The record of one seed's run.
 
     Attributes:
         workloads: those beside the bank.
@@ -343,7 +343,7 @@ class SimCluster:
 
     @staticmethod
     def _left_over(node: SimNode) -> dict[str, object]:
-        """What an idle broker that has decided everything must not hold any more."""
+        """Things, by name, that an idle broker that has decided everything must not hold any more."""
         state, broker = node.node.state, node.node.broker
         replicator = node.extension.replicator
         held: dict[str, object] = {

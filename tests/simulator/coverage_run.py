@@ -47,7 +47,7 @@ class Module:
 
 @attrs.frozen(kw_only=True)
 class Covered:
-    """What a sweep ran."""
+    """The result of a sweep: which modules it ran, and how far."""
 
     seeds: Sequence[int]
     modules: Sequence[Module]

@@ -49,7 +49,7 @@ class Group:
         self.world.at(0, self._look)
 
     def _look(self) -> None:
-        """What the SpaceWatch of each broker does."""
+        """Do the work of each broker's SpaceWatch."""
         self.world.at(1_000 * MS, self._look)
         for node in self.cluster.nodes.values():
             if node.up and (node.name in self.low or node.name in self._told):

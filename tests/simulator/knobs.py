@@ -1,4 +1,4 @@
-"""What a seed draws before its run begins: sizes, rates, which faults and which workloads take part.
+"""Draws of a seed before its run begins: sizes, rates, which faults and which workloads take part.
 
 No run does everything (swarm testing): a fault or a workload that is always there hides what happens without it.
 """
@@ -238,7 +238,7 @@ def _min_insync(seed: int, brokers: int) -> int:
 
 @attrs.frozen(kw_only=True)
 class Fixed:
-    """What is not left to the seed.
+    """Settings that are not left to the seed.
 
     Attributes:
         brokers: how many; None: as drawn.

@@ -1,4 +1,4 @@
-"""What the clients know, written down by them: the oracle that the brokers are held to.
+"""The clients' own record of what they know: the oracle that the brokers are held to.
 
 Every message of a workload begins with a *stamp*, ``#name/number``, which is used once. So a stamp that is there twice, or
 consumed twice, is a broken promise, and a stamp that is gone must have been taken by somebody.
@@ -13,7 +13,7 @@ import attrs
 
 
 class Told(Enum):
-    """What a client was told of its transaction, by an answer or by asking."""
+    """The outcome that a client was told of its transaction, by an answer or by asking."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -87,7 +87,7 @@ class Ledger:
         self.transactions[transaction.label] = transaction
 
     def forget(self, transaction: ClientTransaction) -> None:
-        """It came to nothing: no operation was sent."""
+        """Drop a transaction that came to nothing: no operation was sent."""
         self.transactions.pop(transaction.label, None)
 
     def told(self, transaction: ClientTransaction, outcome: Told, asked: bool = False) -> None:

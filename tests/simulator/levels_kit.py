@@ -19,7 +19,7 @@ def declare(hand: Hand, name: str, level: str = "", *, durable: bool = False, **
 
 
 def held(node: SimNode, name: str) -> list[bytes] | None:
-    """What stands in that queue of one broker; None if it has no such queue."""
+    """The bodies in that queue of one broker; None if it has no such queue."""
     queue = node.node.state.registry.vhost("/").queues.get(name)
     if queue is None:
         return None
@@ -54,7 +54,7 @@ def active(group: Scenario) -> None:
 
 
 def all_hold(group: Scenario, *bodies: bytes) -> None:
-    """What these three queues hold, while one broker has led all the time."""
+    """Check what these three queues hold while one broker has led all the time."""
     everything = list(bodies)
     holds(group, ALL, everything, everything)
     holds(group, CONFIGURATION, everything, [])
@@ -62,7 +62,7 @@ def all_hold(group: Scenario, *bodies: bytes) -> None:
 
 
 def after_another_leads(group: Scenario, *bodies: bytes) -> None:
-    """What is left of them; and all of it works."""
+    """Check what is left of the three queues after a failover, and that all of it works."""
     holds(group, ALL, list(bodies), list(bodies))
     holds(group, CONFIGURATION, [], [])
     holds(group, NONE, None, None)

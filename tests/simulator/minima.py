@@ -1,4 +1,4 @@
-"""What a sweep must have seen to prove anything: a sweep that never hit a kind of fault says nothing of it.
+"""Minima that a sweep must reach to prove anything: a sweep that never hit a kind of fault says nothing of it.
 
 Every seed must decide so many transactions and be hit by so many faults. Of a sweep, so many seeds must have been hit by each kind
 of fault, at each crash point, must have had failovers, and what faults are there to bring about; and of those that have a workload,
@@ -125,7 +125,7 @@ DEEDS = {
 
 
 def seed_shortfall(report: Report, factor: float = 1.0) -> str:
-    """What one seed that held lacks, "" if nothing."""
+    """The minimum that a seed that held has not reached, "" if none."""
     faults = sum(report.faults.values())
     if report.transactions < TRANSACTIONS * factor:
         return f"{report.transactions} decided transactions, {TRANSACTIONS} are needed"
@@ -135,7 +135,7 @@ def seed_shortfall(report: Report, factor: float = 1.0) -> str:
 
 
 def sweep_shortfalls(reports: Iterable[Report], factor: float = 1.0) -> list[str]:
-    """What a sweep lacks, a sentence each. ``factor`` scales every share."""
+    """The minima that a sweep has not reached, a sentence each. ``factor`` scales every share."""
     assert FAULTS_OF_KIND.keys() == {*ALL_FAULTS}, "a kind of fault has no minimum"
     assert DEEDS.keys() == {BANK, *ALL_WORKLOADS}, "a workload has no minimum"
     reports = list(reports)

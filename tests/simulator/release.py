@@ -39,7 +39,7 @@ class Release:
     kinds: tuple[int, ...] = ()
 
     def hello(self, group: str, broker: str, peer: str) -> Hello:
-        """What a broker that runs it says first on a link."""
+        """The first message on a link from a broker that runs this release."""
         return Hello(
             group=group,
             broker=broker,

@@ -61,7 +61,7 @@ def replay_script(script: Script, *, trace: bool = False) -> tuple[SeedResult, l
 
 
 def _cast(cluster: SimCluster) -> str:
-    """Who takes part."""
+    """The participants, in one line."""
     knobs = cluster.knobs
     return (
         f"seed {cluster.world.seed}: {knobs.brokers} brokers, min_insync {knobs.min_insync}; "

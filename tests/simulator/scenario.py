@@ -140,7 +140,7 @@ class Hand:
             raise order.error
 
     def ask(self, name: str) -> str:
-        """What became of the transaction of that name."""
+        """The outcome of the transaction of that name."""
         answer: str = self(_outcome, name)
         return answer
 
@@ -217,7 +217,7 @@ class Scenario(Group):
         return hand
 
     def fate(self, name: str) -> str:
-        """What anybody is told of the transaction of that name."""
+        """The outcome of the transaction of that name, as any client is told it."""
         hand = self.hand()
         answer = hand.ask(name)
         hand.go()
@@ -232,7 +232,7 @@ class Scenario(Group):
         return found if found is not None and found.logged else None
 
     def bodies(self, node: SimNode, name: str) -> list[bytes]:
-        """What stands in a queue of one broker, in order."""
+        """The bodies in a queue of one broker, in order."""
         queue = self.queue(node, name)
         assert queue is not None, f"{node.name} has no queue {name}"
         queue.sort()
@@ -266,7 +266,7 @@ class Scenario(Group):
         return tx is not None and tx.prepare is not None
 
     def prepare_durable(self, node: SimNode) -> bool:
-        """It holds PREPARE on its disk: its yes, if it is heard."""
+        """The broker holds PREPARE on its disk: that is its yes, if it is heard."""
         tx = self.transaction(node)
         return tx is not None and tx.prepare is not None and node.node.state.log.durable >= tx.prepare_offset
 
@@ -278,7 +278,7 @@ class Scenario(Group):
     # -- holding brokers back -------------------------------------------------------------------------------------
 
     def hold_disk(self, node: SimNode) -> None:
-        """It writes and does not fsync, until it is freed or dies."""
+        """The broker writes and does not fsync, until it is freed or dies."""
         node._begin_sync = lambda: None  # type: ignore[method-assign]
         self._held.append(node)
 
@@ -305,7 +305,7 @@ class Scenario(Group):
         self.cluster.network.heal()
 
     def crash(self, node: SimNode, *, hard: bool = True) -> None:
-        """It loses power, or with ``hard=False`` dies by kill -9."""
+        """The broker loses power, or with ``hard=False`` dies by kill -9."""
         self.free_disk(node)
         node.crash(hard)
 
@@ -347,12 +347,12 @@ class Scenario(Group):
             node.event(lambda ha: ha.group_changed(group, brokers))
 
     def away(self, node: SimNode) -> None:
-        """It is stopped for so long that it is expelled."""
+        """The broker is stopped for so long that it is expelled."""
         node.pause()
         self.expelled(node)
 
     def expelled(self, node: SimNode) -> None:
-        """It is not in the set any more, and the primary knows."""
+        """Wait until the broker is not in the set any more and a primary leads."""
         self.until(
             f"{node.name} is expelled", lambda: node.name not in self.members and self.cluster.primary() is not None
         )

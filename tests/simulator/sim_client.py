@@ -90,12 +90,12 @@ class Closed(Exception):  # noqa: N818
 
 
 def _untold(_: bytes) -> str:
-    """What a broker sends to a client is told in the story when it arrives."""
+    """Empty text: what a broker sends to a client is told in the story when it arrives."""
     return ""
 
 
 class Overhearer(Protocol):
-    """Who is told what brokers say to clients, at the moment of saying it."""
+    """The listener that is told what brokers say to clients, at the moment of saying it."""
 
     def said(self, session: Session, event: Event) -> None:
         """``session.node`` sends ``event`` to ``session.client``."""
@@ -282,7 +282,7 @@ class SimClient:
             self._step(None, None)
 
     def _times_out(self, waiting: int) -> None:
-        """It does unless an answer comes. Nearly always one does: of all those times only one is in the queue."""
+        """The wait times out unless an answer comes. Nearly always one does: of all those times only one is in the queue."""
         self._last_wait = (self.world.place(ANSWER_TIMEOUT_MS * MS), waiting)
         if not self._watched:
             self._watched = True
@@ -369,7 +369,7 @@ class SimClient:
 
     @contextmanager
     def corked(self) -> Iterator[None]:
-        """What is written meanwhile goes out as one piece."""
+        """Octets written meanwhile go out as one piece."""
         pieces: list[bytes] = []
         self._corked = pieces
         try:

@@ -1,4 +1,4 @@
-"""What one simulated broker tells that is no record: by the product's code, into real files beside the simulated disk.
+"""Facts of one simulated broker that are no records: written by the product's code into real files beside the simulated disk.
 
 `SimNode` calls this where `ha.edge.driver` and `server.turn.node_driver` call theirs. A process that is killed loses what it
 had not written; a power failure leaves the files alone, since nothing is claimed of facts then.
@@ -50,18 +50,18 @@ class SimFacts:
         )
 
     def opening(self) -> None:
-        """It is about to open a core whose journal is read."""
+        """A core whose journal is read is about to be opened."""
         self._facts.follow(self._node.node.state.log)
 
     def opened(self) -> None:
-        """That core runs."""
+        """The opened core runs."""
         node = self._node.node
         node.broker.facts = self._facts
         MessageFacts(node.broker, self._facts)
         self._applied = AppliedFacts(node.state, self._facts)
 
     def left(self) -> None:
-        """That core is gone."""
+        """The opened core is gone."""
         self._facts.follow(None)
         self._applied = None
 

@@ -50,7 +50,7 @@ class SimFeed:
             node.facts = SimFacts(node, Path(self._folder.name))
 
     def read(self, node: SimNode) -> None:
-        """What ``node`` has written since the last time."""
+        """Read what ``node`` has written since the last time."""
         assert node.facts is not None
         directory = node.facts.directory  # another one after each loss
         journal = directory if self._anew else node.name

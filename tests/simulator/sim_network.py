@@ -26,7 +26,7 @@ DIAL_TIMEOUT_MS = 2_000
 
 
 class Network:
-    """Who can reach whom. A one-way cut stops only one direction.
+    """The paths between brokers. A one-way cut stops only one direction.
 
     Attributes:
         cuts: (source, target) that do not pass, and for how many reasons.
@@ -118,7 +118,7 @@ class Network:
 
 
 def _as_it_arrives(message: bytes) -> bytes:
-    """What a large message is when it has been read from a socket (``replicator.direct.framing``)."""
+    """The form of a large message when it has been read from a socket (``replicator.direct.framing``)."""
     chunks = as_chunks(message)
     if chunks is None:
         return message
@@ -155,7 +155,7 @@ class LinkEnd:
 
     @property
     def broken(self) -> bool:
-        """Whether one of its ends has closed it, or it was lost."""
+        """True if one end has closed the link, or it was lost."""
         return self._pair.broken
 
     def send(self, message: bytes) -> None:

@@ -78,7 +78,7 @@ class DiskFailedError(BaseException):
 
 
 class BlockingJournal:
-    """What of a journal waits for the disk, as the server's driver of it does that: a failure is the end."""
+    """The journal calls that wait for the disk, as the server's driver makes them: a failure is the end."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -339,7 +339,7 @@ class SimNode:
                 action()
 
     def disk_goes_on(self) -> None:
-        """What waited for a disk that hung is synced."""
+        """Sync everything that waited for a disk that hung."""
         if self.disk_hangs:
             self.disk_hangs = False
             self.run(_nothing)
@@ -397,7 +397,7 @@ class SimNode:
         return True
 
     def fill_disk(self) -> None:
-        """What its journal holds now takes up so much that its disk is nearly full, and stays so until all of it is gone."""
+        """Fill the disk: the journal's present files leave little room until all of them are gone."""
         self.filled_by = frozenset(self.storage.names())
 
     @property
@@ -450,7 +450,7 @@ class SimNode:
             self.turns.end()
 
     def _turn_is_left(self) -> bool:
-        """Whether the turn is left open for what comes next: the real driver ends one when nothing more is ready."""
+        """True if the turn is left open for what comes next: the real driver ends one when nothing more is ready."""
         if self._left_turn_of == self.incarnation:
             return True
         if self.rng.random() >= self._shares_turns:
@@ -622,7 +622,7 @@ class SimNode:
         return self.world.now_ms
 
     def _look_at_disk(self) -> None:
-        """What the SpaceWatch of a broker does."""
+        """Do the work of a broker's SpaceWatch."""
         low, room = self.low_disk, -1
         if not low and self.is_filled:
             low, room = FILLED, PLENTY_OF_ROOM

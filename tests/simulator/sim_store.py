@@ -81,7 +81,7 @@ class SimStore:
         self.fire_watches()
 
     def answer_is_lost(self, broker: str, before: GroupState | None) -> bool:
-        """Whether ``broker``, which has just changed what was ``before``, does not hear of it; makes happen what goes with that."""
+        """True if ``broker`` does not hear that its change of ``before`` was made; the planned consequences happen here."""
         added = self._added_since(before)
         if broker in self.lose_answers:
             self.lose_answers.discard(broker)
@@ -93,7 +93,7 @@ class SimStore:
         return True
 
     def _added_since(self, before: GroupState | None) -> str:
-        """Who was added to the set by a change of nothing but the set; "" if nobody was."""
+        """The broker added to the set by a change of nothing but the set; "" if there is none."""
         if before is None or self.group is None or self.group.epoch != before.epoch:
             return ""
         return min({*self.group.members} - {*before.members}, default="")
@@ -161,7 +161,7 @@ def describe_group(group: GroupState) -> str:
 
 
 def place_of(group: GroupState) -> tuple[int, int, int]:
-    """What a change of the store compares."""
+    """The numbers that a change of the store compares."""
     return group.founding, group.epoch, group.version
 
 

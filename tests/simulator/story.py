@@ -194,7 +194,7 @@ _TELLERS: dict[int, Callable[[bytes], str]] = {
 
 
 def describe_event(event: Event) -> str:
-    """What a client is sent; "" for what a story can do without."""
+    """Text for what a client is sent; "" for what a story can do without."""
     key, args = event[1], event[2]
     if key == HEARTBEAT:
         return ""

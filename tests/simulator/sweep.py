@@ -55,7 +55,7 @@ def _end_with_parent() -> None:
 
 @attrs.frozen(kw_only=True)
 class Sweep:
-    """What a sweep found.
+    """The result of a sweep.
 
     Attributes:
         results: of all seeds, ascending.
@@ -77,7 +77,7 @@ class Sweep:
 
     @property
     def shortfalls(self) -> list[str]:
-        """What the sweep as a whole did not see enough of."""
+        """Things that the sweep as a whole did not see enough of."""
         return sweep_shortfalls([result.report for result in self.results], self.factor)
 
     @property
@@ -96,7 +96,7 @@ class Sweep:
 
     @property
     def happened(self) -> Counter[str]:
-        """What is worth counting and is no fault, by name."""
+        """Counts, by name, of things worth counting that are no faults."""
         return sum((Counter(result.report.happened) for result in self.results), Counter())
 
     def total(self, name: str) -> int:
@@ -190,7 +190,7 @@ def sweep(
 
 
 def describe_failure(result: SeedResult, mutation: str = "", replay: str = "") -> str:
-    """What is broken, what was seen, where, and how to see it again: ``replay``, or else its seed's command."""
+    """Text of a failure: the broken promise, what was seen and where, and ``replay``, or else the command of its seed."""
     lines = [f"seed {result.seed}: {result.promise}: {result.text}", f"    seen at {result.where}"]
     if result.end is not End.VIOLATION:
         lines += [f"    {line}" for line in result.traceback.rstrip().splitlines()]

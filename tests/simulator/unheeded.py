@@ -34,7 +34,7 @@ _ASKED_ON: Final = frozenset({"opened", "said"})
 
 
 class Complaints:
-    """What checkers have said in one run.
+    """The complaints of the checkers in one run.
 
     Attributes:
         first: None if no checker has complained.

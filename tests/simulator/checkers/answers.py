@@ -42,7 +42,7 @@ BRANCH_ANSWERS = (DTX_PREPARE_OK, DTX_COMMIT_OK, DTX_ROLLBACK_OK)
 
 @attrs.define
 class Expected:
-    """What a client's program waits to be told on its present connection.
+    """The answers that a client's program waits for on its present connection.
 
     Attributes:
         commit: question (name or own id) of the transaction whose tx.commit was sent; "" for none.
@@ -168,7 +168,7 @@ class Answers:
             raise Violation("G8", f"{who} answers that the outcome of {question} is forgotten; it must be kept")
 
     def forgotten(self, question: str) -> Told | None:
-        """What became of it, if that may be forgotten by now; else None."""
+        """The outcome of the transaction, if that may be forgotten by now; else None."""
         if not self._may_be_forgotten(question):
             return None
         return Told.COMMITTED if self._fate(question) is Fate.COMMITTED else Told.ROLLED_BACK

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class DurableLog:
-    """What a broker's disk holds of the log: epochs with their first offsets, the last offset, whether it is only part."""
+    """The log on a broker's disk: epochs with their first offsets, the last offset, and whether only a part is there."""
 
     starts: list[tuple[int, int]]
     end: int

@@ -1,4 +1,4 @@
-"""What the chosen log has declared and bound: the reference's own account of queues, exchanges and bindings.
+"""Declarations and bindings of the chosen log: the reference's own account of queues, exchanges and bindings.
 
 Brokers that all forget the same exchange agree with each other. So this keeps the records that are in force, without a registry
 and without an index, and `routes` compares every broker with it at the end.
@@ -81,7 +81,7 @@ class Declared:
         self.bindings = {key: raw for key, raw in self.bindings.items() if name not in (key[:2], (key[0], key[2]))}
 
     def _bind(self, offset: int, raw: bytes) -> None:
-        """What it binds may have been declared by a record that is a hole: then there is nothing to bind."""
+        """Bind, unless the record that declared the queue or the exchange is a hole: then there is nothing to bind."""
         key = record.decode_bind(raw, 5, len(raw))
         if key[2] in self.queues and self._has_exchange(key[0], key[1]):
             self.bindings[key] = raw

@@ -1,4 +1,4 @@
-"""What an operator was promised: a step-down loses nothing, ends soon and does not bounce back; a barred broker stays out."""
+"""Promises to an operator: a step-down loses nothing, ends soon and does not bounce back; a barred broker stays out."""
 
 from __future__ import annotations
 

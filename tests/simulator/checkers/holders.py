@@ -36,7 +36,7 @@ def check(node: SimNode) -> None:
 
 
 def _held_by(channel: Channel) -> list[Delivery]:
-    """What it was given and has not settled, or has settled in a transaction or a branch that is open."""
+    """Deliveries that the channel has not settled, or has settled in a transaction or a branch that is open."""
     held = list(channel.consuming.ledger._by_tag.values())
     session, distributed = channel.transacting._session, channel.distributed
     if session is not None:

@@ -52,7 +52,7 @@ class InSync:
         self._marked(before, after)
 
     def _marked(self, before: GroupState | None, after: GroupState) -> None:
-        """Who is marked as damaged has lost something: a crash is no damage, whenever it comes."""
+        """A broker marked as damaged has lost something: a crash is no damage, whenever it comes."""
         for damage in after.damaged:
             node = self._store.nodes[damage.broker]
             if before is not None and before.damage_of(node.name):

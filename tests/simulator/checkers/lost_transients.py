@@ -1,4 +1,4 @@
-"""What a primary may still say of a transient message that its successor's log does not know.
+"""Answers that a primary may still give about a transient message that its successor's log does not know.
 
 A transient message is stable when every listed broker has acknowledged it, from memory. If one of them restarts, is promoted,
 and the old primary, stopped meanwhile, goes on with that old acknowledgement before it learns of the new epoch, it confirms and
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def fell_into_a_hole(node: SimNode, reference: Reference, stamp: str) -> bool:
-    """Whether ``stamp`` came to ``node`` by a transient record that it took for stable, and that a later epoch had not kept."""
+    """True if ``stamp`` came to ``node`` by a transient record that it took for stable, and that a later epoch did not keep."""
     log = node.node.state.log
     if not stamp or reference.epoch <= node.node.broker.epoch:
         return False

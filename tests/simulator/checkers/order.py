@@ -91,7 +91,7 @@ class Order:
 
     @staticmethod
     def _is_the_first(node: SimNode, queue: Queue, entry: Entry) -> None:
-        """Whatever stands before it somebody else has, or it is about to go. So one that came back is at its old place again.
+        """Messages before it are held by a client or about to go. So a message that came back is at its old place again.
 
         This looks at as many messages as are held by clients, not at the whole queue; with priorities at the whole.
         """

@@ -49,7 +49,7 @@ def number_of_return(queue_id: int, entry_id: int, returned: Returned) -> int:
 
 
 def doubt_of(name: BranchName, committed: bool | None = None) -> int:
-    """What a branch in doubt adds to a digest; or one that an operator has committed, or rolled back."""
+    """The part of a digest for a branch in doubt, or for one that an operator has committed or rolled back."""
     return hash((name[0], name[1].encode(), committed))
 
 
@@ -61,7 +61,7 @@ def _delay_of(message: Message) -> int:
 
 
 class Fate(Enum):
-    """What became of a transaction."""
+    """The outcome of a transaction."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"

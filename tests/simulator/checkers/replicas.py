@@ -79,14 +79,15 @@ class Replicas:
             raise Violation("G1", text)
 
     def _refilled_at(self, node: SimNode) -> int:
-        """What a refill or a catch-up has brought may lack transient messages, up to here: to the EPOCH of who has sent it."""
+        """The offset up to which a refill or a catch-up may have left out transient messages: that of its sender's EPOCH."""
         primaries = [other.ha.primary for other in self._store.nodes.values() if other.up]
         epochs = [primary.epoch_offset for primary in primaries if primary is not None]
         return max(self._reference.applied, node.node.state.log.end, *epochs, 0)
 
     def _may_lack_transients(self, node: SimNode, applied: int) -> bool:
-        """It has restarted, or has said that it may lack some, and was not refilled since; or was promoted so, and has not dropped
-        them for all yet.
+        """True if the broker has restarted or said that it may lack some, with no refill since, or was promoted so.
+
+        A broker that was promoted so may lack them until it has applied its own EPOCH, which ends them for all.
 
         A refill brings messages that the log brings too, a little later. A primary that has restarted passes on what its journal
         kept, by refill or by catch-up, and ends all transient messages with its EPOCH.

@@ -50,7 +50,7 @@ class Statements:
                 raise Violation("G2", text)
 
     def _stands(self, node: SimNode, tx_id: int, prepared: int, epoch: int) -> bool:
-        """Whether a refusal still stands; one that has ended is forgotten."""
+        """True if a refusal still stands; one that has ended is forgotten."""
         log = node.node.state.log
         tx = node.node.state.transactions.get(tx_id)
         stands = (

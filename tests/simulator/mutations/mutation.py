@@ -1,4 +1,4 @@
-"""What a mutation is: a known bug as overrides of the real core's methods, in force for one run.
+"""The form of a mutation: a known bug as overrides of the real core's methods, in force for one run.
 
 A mutation is a function. Its name is the bug's, its docstring's first line says what it breaks. It is called before the
 cluster is made and replaces methods through its :class:`Bug`; the code it puts there calls ``bug.strike()`` whenever it does

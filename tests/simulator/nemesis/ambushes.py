@@ -125,7 +125,7 @@ class Ambushes:
 
 
 def _holds(batch: bytes, wanted: int) -> bool:
-    """Whether a batch holds a record of a kind."""
+    """True if the batch holds a record of a kind."""
     at = frame.BATCH_HEADER_BYTES
     while at < len(batch):
         kind, length = record.HEAD.unpack_from(batch, at)

@@ -261,7 +261,7 @@ class Wipe(Strike):
 
     @staticmethod
     def spares_a_copy(havoc: Havoc, node: SimNode, group: GroupState) -> bool:
-        """Whether all is still there afterwards; only one broker at a time may have lost its data."""
+        """True if another member holds everything, and no broker has lost its data yet (one at a time at most)."""
         nodes = havoc.cluster.nodes
         return not any(other.wiped or other.lost_tail for other in nodes.values()) and any(
             name != node.name and nodes[name].up and not Wipe.doubts(nodes[name], group) for name in group.members
@@ -269,7 +269,7 @@ class Wipe(Strike):
 
     @staticmethod
     def doubts(node: SimNode, group: GroupState) -> bool:
-        """Whether ``node`` takes its own copy for damaged."""
+        """True if ``node`` takes its own copy for damaged."""
         return bool(group.damage_of(node.name) or node.ha.backup.doubt)
 
     def hit(self, havoc: Havoc, why: str = "") -> bool:

@@ -89,7 +89,7 @@ class LinkReset(Strike):
 
 @attrs.frozen(kw_only=True)
 class SlowNetwork(Strike):
-    """What passes on a path comes later by so much, for so long."""
+    """Messages on a path come later by so much, for so long."""
 
     verb = "slow-network"
     path: tuple[Path, ...]
@@ -183,7 +183,7 @@ class SessionLoss(Strike):
 
 @attrs.frozen(kw_only=True)
 class StoreOutage(Strike):
-    """Nobody reaches the store for so long."""
+    """The store is out of every broker's reach for so long."""
 
     verb = "store-outage"
     for_ms: int

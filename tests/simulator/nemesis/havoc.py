@@ -22,7 +22,7 @@ Path = tuple[str, str]
 
 
 class Holds:
-    """What strikes hold at once, each for its time: of one thing the greatest counts that has not ended."""
+    """Effects that strikes hold at once, each for its time: of one thing the strongest counts that has not ended."""
 
     def __init__(self) -> None:
         self._held: dict[Hashable, list[int]] = {}
@@ -123,7 +123,7 @@ class Havoc:
         return {(broker, other) for other in others} | {(other, broker) for other in others}
 
     def crossing(self, paths: set[Path]) -> bool:
-        """Whether a link passes there."""
+        """True if a link passes there."""
         links = [(pair.ends[0].owner.name, pair.ends[1].owner.name) for pair in self.network.pairs]
         return any((a, b) in paths or (b, a) in paths for a, b in links)
 
@@ -134,13 +134,13 @@ class Havoc:
             self.lose_store(broker)
 
     def unclog(self, broker: str) -> None:
-        """It hears those again who are not clogged themselves."""
+        """The broker hears again from those that are not clogged themselves."""
         if broker in self.clogged:  # else the nemesis had left before it was
             self.clogged.remove(broker)
             self.mend(self.paths_of(broker), broker)
 
     def mend(self, paths: set[Path], from_store: str = "") -> None:
-        """What waited there goes on its way, if nothing else is in it; ``from_store``: this broker reaches the store again, too."""
+        """Mend the paths: messages that waited go on, unless held otherwise. ``from_store``: this broker reaches the store, too."""
         self.network.mend(paths)
         if from_store:
             self.regain_store(from_store)

@@ -1,4 +1,4 @@
-"""What a strike is: whom it hits, how and for how long, as plain values. Chance has no part in it.
+"""The form of a strike: whom it hits, how and for how long, as plain values. Chance has no part in it.
 
 ``hit`` does it and says whether there was anything to hit; a fault counts when it hits. A strike names its target: done again
 where another broker leads meanwhile, it hits the same broker, and what it is counted as says what that one is now.

@@ -122,7 +122,7 @@ class Script:
 
 
 def _without_chance(knobs: Knobs) -> Knobs:
-    """What a script does not say is plain, so that a script and its text are equal."""
+    """Knobs that a script does not name are plain, so that a script and its text are equal."""
     return attrs.evolve(
         knobs,
         faults=PLAIN.faults,

@@ -36,7 +36,7 @@ class HoldsError(Exception):
 
 @attrs.frozen(kw_only=True)
 class Shrunk:
-    """What came of it.
+    """The result of shrinking.
 
     Attributes:
         before, after: the seed's run as it was written down, and the smallest that was found.
@@ -118,7 +118,7 @@ class Shrinker:
         self._ran: Ran | None = None
 
     def fails(self, candidate: Script) -> bool:
-        """Whether it fails as the first one did; if so it is the best from now on. Never runs the same twice."""
+        """True if the candidate fails as the first one did; then it is the best from now on. Never runs the same twice."""
         text = show(candidate)
         if text in self._tried or self.runs >= self._most_runs:
             return False

@@ -20,7 +20,7 @@ def queue(group: Scenario) -> Hand:
 
 
 def list_behind_the_primarys_back(group: Scenario, *members: str) -> None:
-    """Nobody hears of it before the next of its watches."""
+    """Change the members in the store; no broker hears of it before its next watch."""
     assert group.cluster.store.group is not None
     group.cluster.store.group = attrs.evolve(group.cluster.store.group, members=members)
 

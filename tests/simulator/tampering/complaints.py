@@ -38,7 +38,7 @@ class Complaint:
     last_line: int
 
     def says(self, text: str) -> bool:
-        """Whether a violation's text is made from this one's."""
+        """True if a violation's text is made from this one's."""
         return re.fullmatch(".*".join(map(re.escape, self.text.split("{}"))), text, re.DOTALL) is not None
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ def _constant(node: ast.expr) -> str:
 
 
 def _words(text: ast.expr, function: ast.FunctionDef) -> str:
-    """What is certain of a text; of one that has a name, what was given that name last."""
+    """The certain part of a text; of a text that has a name, of what was assigned to that name last."""
     if isinstance(text, ast.Name):
         named = [
             node

@@ -1,4 +1,4 @@
-"""What is not replicated is on brokers that do not lead, or in the log."""
+"""Unreplicated things are falsified: they are on brokers that do not lead, or in the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tampering is: a short scenario in which one thing is falsified, so that one complaint of one checker must follow."""
+"""Tampering: a short scenario in which one thing is falsified, so that one complaint of one checker must follow."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Tampering:
             pytest.fail(f"nobody complains of {self.name}")
 
     def brings_it_out(self) -> None:
-        """That very place is what complains."""
+        """The complaint comes from that very place."""
         with pytest.raises(Violation) as caught:
             self._tampered()
         complaint, error = self.complaint(), caught.value

@@ -1,4 +1,4 @@
-"""What a client of a workload finds, or is told, is falsified; its own checks must see that."""
+"""Things that a client of a workload finds, or is told, are falsified; its own checks must see that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the clients of a simulated cluster do. Each workload checks what it is told; the checkers check everything else.
+"""The workloads: programs of a simulated cluster's clients. Each checks what it is told; the checkers check everything else.
 
 ===============  ========================================================================================================
 ``bank``         always there: coins between accounts, in transactions of gets, publishes and acknowledgements

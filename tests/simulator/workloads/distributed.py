@@ -134,7 +134,7 @@ class Manager:
         self.run.ledger.told(transaction, Told.COMMITTED if status == XaStatus.OK else Told.ROLLED_BACK)
 
     def _look(self, transaction: ClientTransaction, xid: Xid) -> Program:
-        """Nobody can say what became of a one-phase commit but the reference: the client's books take its word.
+        """The reference alone knows the outcome of a one-phase commit: the client's books take its word.
 
         First the branch is ended where it may still be, so that nothing comes of it later.
         """
@@ -208,7 +208,7 @@ class Manager:
             return way
 
     def _is_in_doubt(self, xid: Xid) -> Program:
-        """Whether a broker lists it; it may not yet."""
+        """True if a broker lists the branch as prepared; it might not do so yet."""
         client = self.client
         while True:
             try:

@@ -86,12 +86,12 @@ class Fleeting:
         yield from calls.delete(client, name)
 
     def _clock(self) -> object:
-        """Who leads, and by which clock: a TTL is judged by both."""
+        """The broker that leads, and the clock by which it does: a TTL is judged by both."""
         session = self.client.session
         return (session.node.name, session.incarnation, session.node.wall_offset_ms) if session is not None else None
 
     def _auto_delete(self, name: str) -> Program:
-        """It goes with its last consumer, not before."""
+        """An auto-delete queue goes with its last consumer, not before."""
         client = self.client
         yield from calls.declare(client, name, durable=client.rng.random() < 0.5, auto_delete=True)
         self._fill(name, 2)
@@ -142,7 +142,7 @@ class Fleeting:
             yield from calls.delete(client, name)
 
     def _exclusive(self, name: str) -> Program:
-        """It belongs to its connection, and its name comes from the broker if the client gives none."""
+        """An exclusive queue belongs to its connection, and the broker names it if the client gives no name."""
         client = self.client
         given, _, _ = yield from calls.declare(client, "", exclusive=True, durable=False)
         self._fill(given, 2)
@@ -154,7 +154,7 @@ class Fleeting:
         yield from calls.unbind(client, given, "amq.fanout", "")
 
     def _deleted_under_a_consumer(self, name: str) -> Program:
-        """Who consumes a queue that is deleted is told, and what it holds of it is gone."""
+        """A consumer of a deleted queue is told, and the messages that it holds of that queue are gone."""
         client = self.client
         yield from calls.declare(client, name)
         self._fill(name, 3)

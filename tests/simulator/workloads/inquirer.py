@@ -57,6 +57,6 @@ class Inquirer(Transactor):
 
 
 def _next(name: str) -> str:
-    """What a `Transactor` calls the transaction after the one of that name."""
+    """The name that a `Transactor` gives to the transaction after the one of that name."""
     client, dash, number = name.rpartition("-")
     return f"{client}{dash}{int(number) + 1}"

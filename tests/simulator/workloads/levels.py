@@ -38,7 +38,7 @@ class Depth:
         self.least = max(0, self.least - go)
 
     def has_changed(self, come: int, go: int) -> None:
-        """What might have happened has."""
+        """Settle a change that `may_change` has allowed for."""
         self.least += come
         self.most -= go
 
