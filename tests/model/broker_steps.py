@@ -1,4 +1,4 @@
-"""What happens to one broker: its disk, its process, its data directory.
+"""Steps of one broker: its disk, its process, its data directory.
 
 Sources: DESIGN 3, 9 and 13; broker/log/journal.py, broker/core/life/recovery.py, ha/ha_broker.py (step_down), decision 0007.
 """
@@ -73,7 +73,7 @@ def crashed(rules: Rules, broker: Broker) -> tuple[Broker, Rest | None]:
 
 
 def _sure(broker: Broker, end: int) -> int:
-    """Whether a broker that keeps its log up to ``end`` recovers the knowledge that PREPARE is stable.
+    """The ``sure`` of a broker that keeps its log up to ``end``: whether it recovers the knowledge that PREPARE is stable.
 
     Batches tell it, and which did is not part of the model: it is kept where it may be, that being the worse case. The batch
     that holds a COMMIT always tells it. A primary's own batches tell it of a DTX_PREPARE, those before the decision apart.

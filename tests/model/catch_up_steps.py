@@ -50,13 +50,13 @@ IN_PIECE = B | C | LACKS_PREPARED
 
 
 def live_content(primary: Broker) -> int:
-    """What stands in the primary's queues now."""
+    """The content of the primary's queues now."""
     assert primary.role is not None
     return content_of(primary.log, primary.role.stable, True, primary.start)
 
 
 def held_content(backup: Broker, chosen: Log) -> int:
-    """What a backup holds when it says IDS. One that follows the log has applied what it was told: at most all that is stable."""
+    """The content of a backup that says IDS. One that follows the log has applied only stable records."""
     if backup.filling is not None:
         return backup.filling.content
     return content_of(backup.log, same_prefix(backup.log, chosen))

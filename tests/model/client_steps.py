@@ -1,4 +1,4 @@
-"""What clients do at an active primary: each thing once, within the bounds.
+"""Steps of clients at an active primary: each thing once, within the bounds.
 
 Sources: DESIGN 4 and 5; broker/core/broker.py (publish, dequeue), broker/core/commits/transactions.py,
 broker/core/clients/transacting.py, broker/core/requests/outcome_answers.py.
@@ -136,7 +136,7 @@ def _ask(rules: Rules, world: World, primary: Broker) -> Step:
 
 
 def known_state(broker: Broker) -> int:
-    """What ``broker`` knows of the transaction; a rolled back one leaves no name behind unless it was closed."""
+    """The state of the transaction as ``broker`` knows it; a rolled back one leaves no name behind unless it was closed."""
     tx = transaction(broker.log)
     if tx.state in (COMMITTED, ROLLED_BACK) and broker.lacks & LACKS_OUTCOME:
         return NONE

@@ -1,4 +1,4 @@
-"""What is explored completely at every check: many small worlds instead of one large one.
+"""Configurations explored completely at every check: many small worlds instead of one large one.
 
 Each is a question. The number of states is part of it: rules that are changed change it, and that should be seen.
 """

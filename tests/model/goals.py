@@ -1,4 +1,4 @@
-"""What must stay reachable: progress, as far as "there is a way" states it.
+"""Goals that must stay reachable: progress, as far as "there is a way" states it.
 
 ``live``       from every state there is a way, without another fault, to all brokers up, listed and equal, with nothing undecided,
                and the manager of a branch answered if it has decided.
@@ -23,12 +23,12 @@ STEPS_ALLOWED: Final = {LIVE: RESTART, AVAILABLE: PLAIN}
 
 
 def is_asked(goal: str, brokers: Sequence[Broker]) -> bool:
-    """Whether the goal must be reachable from a state with these brokers."""
+    """True if the goal must be reachable from a state with these brokers."""
     return goal == LIVE or sum(not broker.up for broker in brokers) <= 1
 
 
 def is_reached(goal: str, rules: Rules, world: World, brokers: Sequence[Broker]) -> bool:
-    """Whether a state of ``world`` and ``brokers`` is what the goal asks for."""
+    """True if a state of ``world`` and ``brokers`` fulfils the goal."""
     for broker in brokers:
         role = broker.role
         if role is not None and role.epoch == world.epoch and role.active:
@@ -50,7 +50,7 @@ def _listed_by(broker: Broker, epoch: int) -> bool:
 
 
 def _equal(backup: Broker, primary: Broker) -> bool:
-    """Whether ``backup`` is ready: listed in the store and by its primary, and its equal."""
+    """True if ``backup`` is ready: listed in the store and by its primary, and its equal."""
     assert primary.role is not None
     ready = backup.up and backup.listed and backup.link == primary.role.epoch and _listed_by(backup, primary.role.epoch)
     whole = not backup.part and backup.filling is None and not backup.flight and backup.campaign == IDLE

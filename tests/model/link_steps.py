@@ -1,4 +1,4 @@
-"""What passes between a primary and one backup: SYNC, RESUME, BATCH, STABLE, ACK, NO.
+"""Messages between a primary and one backup: SYNC, RESUME, BATCH, STABLE, ACK, NO.
 
 A link carries messages in order. What is said is heard at once or not at all: a message that is late is the same as one that
 was sent late, since what it says (records, an acknowledged offset, a stable position) never becomes untrue on its link. What
@@ -289,7 +289,7 @@ def _in_time(rules: Rules, role: Role, backup: Broker, tx: Tx) -> bool:
 
 
 def _comes_late(backup: Broker, tx: Tx, stable: int) -> bool:
-    """Whether the no comes when the transaction is decided; of a branch, when it counts as prepared."""
+    """True if the no comes when the transaction is decided; of a branch, when it counts as prepared."""
     if tx.state in (IN_DOUBT, CLOSED) and backup.no == tx.prepared:
         return backup.no <= stable
     return tx.outcome > 0 and (tx.state == COMMITTED or tx.outcome <= stable)

@@ -1,4 +1,4 @@
-"""What the transaction manager of a branch says, besides prepare, and what it concludes from answers.
+"""Steps of a branch's transaction manager, besides prepare, and its conclusions from answers.
 
 It stands outside and forgets nothing: what it was told and what it has decided outlive every failover (facts of the world). It
 decides once. What it has decided it says to whoever serves, an ex-primary too, again and again until it is answered. A decision is
@@ -29,7 +29,7 @@ ANY_TOLD: Final = COMMIT_TOLD | ROLLBACK_TOLD
 
 
 def steps(rules: Rules, world: World, primary: Broker) -> Iterator[Step]:
-    """What the manager says to ``primary``."""
+    """Steps in which the manager speaks to ``primary``."""
     role = primary.role
     if not rules.bounds.branch or role is None:
         return
@@ -55,12 +55,12 @@ def steps(rules: Rules, world: World, primary: Broker) -> Iterator[Step]:
 
 
 def _asks(facts: int) -> bool:
-    """Whether the manager has something to say or to ask, and was not answered."""
+    """True if the manager has something to say or to ask, and was not answered."""
     return bool(facts & (PREPARED_TOLD | SAYS_COMMIT | SAYS_ROLLBACK)) and not facts & ANY_TOLD
 
 
 def _not_there(rules: Rules, world: World, primary: Broker, epoch: int) -> Iterator[Step]:
-    """Who does not know the branch says so behind a BARRIER: nobody has replaced it (DtxManager._not_there)."""
+    """A primary without the branch says so behind a BARRIER: it has not been replaced then (DtxManager._not_there)."""
     if rules.bug == "gone-at-once":
         told = world._replace(facts=world.facts | gone(world.facts))
         yield Step("the manager asks for the branch, {b} does not know it and says so: 404", PLAIN, told, primary)
@@ -75,6 +75,6 @@ def gone(facts: int) -> int:
 
 
 def is_answered(facts: int) -> bool:
-    """Whether the manager may forget the branch, if it has decided."""
+    """True if the manager may forget the branch, if it has decided."""
     committed = not facts & SAYS_COMMIT or facts & COMMIT_TOLD
     return bool(committed and (not facts & SAYS_ROLLBACK or facts & ROLLBACK_TOLD))

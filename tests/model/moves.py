@@ -98,7 +98,7 @@ class Moves:
         return number
 
     def _asks_for_sure(self, broker: Broker) -> bool:
-        """Who was told that DTX_PREPARE is stable has applied it, and leads with that: which noes count is another matter then."""
+        """True if ``sure`` matters: a broker told that DTX_PREPARE is stable has applied it, and as primary counts other noes."""
         undecided = self._refusable_branch and transaction(broker.log).state in (IN_DOUBT, ROLLED_BACK)
         return self._keeps_sure or undecided
 

@@ -1,4 +1,4 @@
-"""What must hold in every state: the promises of DESIGN 1, as far as a model of this size can state them.
+"""Promises of DESIGN 1 that must hold in every state, as far as a model of this size can state them.
 
 ==  ===========================================================================================================================
 G1  a broker that the store lists would show, if it were promoted now, all of the transaction or nothing, and all else that is
@@ -90,7 +90,7 @@ def _half_moved(chosen: Log) -> str:
 
 
 def _overrules(facts: int) -> bool:
-    """Whether a rollback would be against the manager: it may rely on the branch, and has not rolled it back."""
+    """True if a rollback would be against the manager: it may rely on the branch, and has not rolled it back."""
     return bool(facts & PREPARED_TOLD and not facts & SAYS_ROLLBACK)
 
 
@@ -151,7 +151,7 @@ def _broken_branch(facts: int, broker: Broker, tx: Tx) -> str:
 
 
 def _right(world: World, broker: Broker) -> bool:
-    """Whether the queues of ``broker`` are what ``chosen`` says when it has applied all of that."""
+    """True if the queues of ``broker`` hold what ``chosen`` says when it has applied all of that."""
     filling = broker.filling
     assert filling is not None
     chosen = world.chosen

@@ -31,7 +31,7 @@ IN_DOUBT_DECIDED = {"epoch-ends-prepared": ROLLBACK, "prepared-is-committed": PR
 
 
 def steps(rules: Rules, world: World, broker: Broker, around: Around) -> Iterator[Step]:
-    """What ``broker``, which does not lead, does in order to lead."""
+    """Steps by which ``broker``, which does not lead, comes to lead."""
     if broker.campaign in (WAITING, FORGOTTEN):
         yield _lands(rules, world, broker, around)
     if not broker.up or broker.role is not None:

@@ -92,7 +92,7 @@ def text_of(raw: int) -> str:
 
 
 class Tx(NamedTuple):
-    """What a log says of the transaction.
+    """The transaction, as a log has it.
 
     Attributes:
         state: NONE, OPEN, IN_DOUBT, CLOSED, COMMITTED or ROLLED_BACK.
@@ -220,5 +220,5 @@ def apply(content: int, log: Log, after: int, upto: int, lacks: int = 0, decided
 
 
 def content_of(log: Log, stable: int, deciding: bool = False, start: int = 0) -> int:
-    """What stands in the queues of a broker that follows ``log`` from its beginning, or from the base ``start`` on."""
+    """The content of the queues of a broker that follows ``log`` from its beginning, or from the base ``start`` on."""
     return apply(0, log, 0, applied(log, stable, deciding, start))

@@ -1,4 +1,4 @@
-"""What the rules of the model have in common: their bounds, the bug that is put in, and the form of a step."""
+"""Things that the rules of the model have in common: bounds, the bug that is put in, and the form of a step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Rest = tuple[str, int, int]
 
 
 class Around(NamedTuple):
-    """What a step of one or two brokers has to know of all of them.
+    """Facts about all brokers that a step of one or two of them has to know.
 
     Attributes:
         listed: how many brokers the store lists.
@@ -58,7 +58,7 @@ class Step(NamedTuple):
 
 @attrs.frozen
 class Rules:
-    """What all rules are given.
+    """The bounds, the bug and the known log that all rules are given.
 
     Attributes:
         bug: the mutation that is in force, "" for none.
@@ -82,7 +82,7 @@ def append(primary: Broker, kind: int) -> Broker:
 
 
 def rest_of(rest: Rest, broker: Broker) -> Broker:
-    """What a step does to a broker that it does not name.
+    """The effect of a step on a broker that it does not name.
 
     =========  ==========================================================================================================
     forget     the primary of that epoch is gone

@@ -26,7 +26,7 @@ LIMIT: Final = "limit"
 
 @attrs.frozen(kw_only=True)
 class Found:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         outcome: HOLDS, BROKEN (a promise), STUCK (a goal is out of reach) or LIMIT (of states or seconds, before the end).

@@ -33,7 +33,7 @@ PURGE: Rest = ("purge", 0, 0)
 
 
 def steps(rules: Rules, world: World, primary: Broker, backup: Broker, members: int) -> Iterator[Step]:
-    """What ``primary``, which counts ``members`` in its set, does about the membership of ``backup``."""
+    """Steps of ``primary``, which counts ``members`` in its set, about the membership of ``backup``."""
     role = primary.role
     assert role is not None
     view = view_of(backup, role.epoch)
@@ -51,7 +51,7 @@ def steps(rules: Rules, world: World, primary: Broker, backup: Broker, members: 
 
 
 def tracked(primary: Broker, backup: Broker) -> bool:
-    """Whether a TxTracker stands: the transaction is closed, and the backup has not got what a TRANSACTION piece brings."""
+    """True if a TxTracker stands: the transaction is closed, and the backup lacks what a TRANSACTION piece brings."""
     owed = backup.filling is not None and backup.filling.owed
     return bool(owed and backup.lacks & IN_PIECE and transaction(primary.log).state in (CLOSED, IN_DOUBT))
 
@@ -102,7 +102,7 @@ def _asked(primary: Broker, backup: Broker, view: View, world: World, text: str)
 
 
 def _change(rules: Rules, world: World, primary: Broker, backup: Broker, view: View) -> Iterator[Step]:
-    """What becomes of a change that ``primary`` has asked for."""
+    """The outcome of a change that ``primary`` has asked for."""
     role = primary.role
     assert role is not None
     if world.epoch != role.epoch:

@@ -1,4 +1,4 @@
-"""What a primary does by itself, at once, whenever it has learnt something: the end of its turn.
+"""Steps that a primary does by itself, at once, whenever it has learnt something: the end of its turn.
 
 The stable position is found (Primary.stable_offset), applied (BrokerState.apply_prepare: the place of the decision), and the
 role becomes active (Primary._consider_active). Doing this at the first possible moment covers every later one: that the turn
@@ -33,7 +33,7 @@ from tests.model.state import COMMIT_TOLD, PREPARED_TOLD, ROLLBACK_TOLD, Broker,
 
 
 class Waits(NamedTuple):
-    """What a primary's completions wait for.
+    """Conditions that a primary's completions wait for.
 
     Attributes:
         members: how many it counts in its set, itself among them.
@@ -70,7 +70,7 @@ def settle(rules: Rules, world: World, primary: Broker, waits: Waits) -> tuple[W
 
 
 def _stable(rules: Rules, primary: Broker, role: Role, waits: Waits) -> int:
-    """It does not move while the set is below the minimum, and never goes back within an epoch (Primary.stable_offset)."""
+    """The stable position; it stays while the set is below the minimum and never goes back in an epoch (Primary.stable_offset)."""
     if waits.members < rules.bounds.min_insync and rules.bug != "minimum-not-asked":
         return role.stable
     held = primary.synced if rules.bug == "stable-when-synced" else waits.held
@@ -80,7 +80,7 @@ def _stable(rules: Rules, primary: Broker, role: Role, waits: Waits) -> int:
 def _chosen(
     rules: Rules, world: World, primary: Broker, role: Role, stable: int, waits: Waits
 ) -> tuple[tuple[int, ...], str]:
-    """What has ever been stable, now that this primary has taken its log for stable up to ``stable``."""
+    """The log that has ever been stable, now that this primary takes its own for stable up to ``stable``."""
     chosen = world.chosen
     if stable == role.stable:
         return chosen, ""
@@ -96,7 +96,7 @@ def _chosen(
 
 
 def _decides(rules: Rules, primary: Broker, stable: int, waits: Waits) -> bool:
-    """Whether this is the moment at which the transaction is committed: its PREPARE is stable, nothing follows it."""
+    """True if this is the moment at which the transaction is committed: its PREPARE is stable, nothing follows it."""
     tx = transaction(primary.log)
     if tx.state != CLOSED or tx.prepare <= primary.start or primary.sure == 2:
         return False  # undecided, as far as it knows, are only those that it has not applied
@@ -115,7 +115,7 @@ def _is_active(rules: Rules, primary: Broker, role: Role, stable: int, waits: Wa
 
 
 def _told(rules: Rules, primary: Broker, role: Role, stable: int, known_facts: int) -> int:
-    """What clients are told when this much is stable and the primary is active."""
+    """The outcomes that clients are told when this much is stable and the primary is active."""
     tx = transaction(primary.log)
     ended_by_promotion = tx.state == ROLLED_BACK and not tx.prepare
     known = tx.state != ROLLED_BACK or tx.outcome <= stable

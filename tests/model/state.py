@@ -1,4 +1,4 @@
-"""What a state of the model is made of.
+"""Parts of a state of the model.
 
 A state is one :class:`World` and a bag of :class:`Broker`. Brokers have no names: everything that concerns one broker stands in
 its own part, also what the store says of it (``listed``, ``named``, ``flight``) and what each living primary knows of it
@@ -44,7 +44,7 @@ that stands at or before the base of its catch-up."""
 
 
 class View(NamedTuple):
-    """What one living primary knows of one other broker (ha.remote_backup.RemoteBackup).
+    """The knowledge that one living primary has of one other broker (ha.remote_backup.RemoteBackup).
 
     Attributes:
         epoch: the primary's.
@@ -85,7 +85,7 @@ class Role(NamedTuple):
 
 
 class Filling(NamedTuple):
-    """What a catch-up has brought so far, while it differs from what the log says.
+    """The content that a catch-up has brought so far, while it differs from what the log says.
 
     Attributes:
         told: as far as this broker has been told that its log is stable.
@@ -140,7 +140,7 @@ class Broker(NamedTuple):
 
 
 class World(NamedTuple):
-    """What belongs to no broker: the store's epoch, what is settled for good, and how many faults may still happen.
+    """The part of a state that belongs to no broker: the store's epoch, what is settled for good, faults that may still happen.
 
     Attributes:
         chosen: the longest prefix of a log that any primary has taken for stable. Whatever is in it may have been applied,
@@ -199,7 +199,7 @@ class Bounds:
 
 
 def first_log(bounds: Bounds) -> Log:
-    """What stands in every log, is stable and known to be so, when the story begins."""
+    """The log that every broker has, known to be stable, when the story begins."""
     log = (record(1, EPOCH),)
     return (*log, record(1, FIRST)) if bounds.messages else log
 
@@ -225,7 +225,7 @@ def first_state(bounds: Bounds) -> tuple[World, list[Broker]]:
 
 
 def view_of(broker: Broker, epoch: int) -> View | None:
-    """What the primary of ``epoch`` knows of ``broker``; None if nothing (it neither waits for it nor guards it)."""
+    """The view that the primary of ``epoch`` has of ``broker``; None if it neither waits for it nor guards it."""
     for view in broker.views:
         if view.epoch == epoch:
             return view

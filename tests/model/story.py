@@ -60,7 +60,7 @@ def describe(world: World, brokers: Sequence[Broker]) -> list[str]:
 
 
 def describe_broker(broker: Broker) -> str:
-    """What one broker is and holds."""
+    """Text on one broker: its role and what it holds."""
     role = broker.role
     words = [] if broker.up else ["down"]
     if role is not None:

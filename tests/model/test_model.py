@@ -84,7 +84,7 @@ def test_what_is_no_bug_is_known_for_it(name: str) -> None:
 
 
 def is_explored(mutation: Mutation) -> bool:
-    """Whether a configuration explores the mutation's bounds, as they are or within larger ones: one of every check, or by hand.
+    """True if a configuration explores the mutation's bounds, as they are or within larger ones: one of every check, or by hand.
 
     In a larger world each thing may happen more often, and need not: it has every state of the smaller one. That a goal stays
     within reach says nothing of the smaller one, though: what is left over may be what reaches it.
@@ -111,7 +111,7 @@ UNEXPLORED = {
 
 @pytest.mark.parametrize("name", UNEXPLORED.values())
 def test_without_the_bug_the_bounds_of_mutations_hold(name: str) -> None:
-    """What is found is the bug, not the bounds: those that no configuration covers are explored without it."""
+    """The bug is found, not the bounds: those that no configuration covers are explored without it."""
     mutation = MUTATIONS[name]
     assert explore(Rules(mutation.bounds), mutation.wanted).outcome == HOLDS
 
@@ -140,7 +140,7 @@ def test_the_story_of_a_broken_promise_can_be_read() -> None:
 
 @pytest.mark.parametrize("bounds", ALIKE, ids=["two", "three", "branch"])
 def test_brokers_are_alike(bounds: Bounds) -> None:
-    """What is explored is everything that happens to brokers with names, less the names: nothing is lost, nothing counts twice."""
+    """The search explores all that happens to named brokers, less the names: nothing is lost, nothing counts twice."""
     rules = Rules(bounds)
     named, unnamed = walk_with_names(Moves(rules))
     assert explore(rules).states == len(unnamed) < len(named)

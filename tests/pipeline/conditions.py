@@ -12,7 +12,7 @@ from tests.pipeline.made_rows import Row, Rows
 
 @attrs.frozen
 class Where:
-    """Whether a row is meant. As in SQL, a field that the row does not have fulfils no comparison."""
+    """A condition on a row. As in SQL, a field that the row does not have fulfils no comparison."""
 
     holds: Callable[[Row], bool]
 

@@ -139,7 +139,7 @@ def _parts(text: str | None) -> tuple[str | None, int | None]:
 
 
 def tables(told: Told, first: int, end: int, apart: set[int], size: Size) -> Iterator[pa.Table]:
-    """What is ``told`` of transactions from ``first`` up to ``end``, all of one segment, without those that stand ``apart``."""
+    """Facts ``told`` of transactions from ``first`` up to ``end``, all of one segment, without those that stand ``apart``."""
     for before, after in pairwise([first - 1, *sorted(k for k in apart if first <= k < end), end]):
         begin, times = before + 1, (after - before - 1) // PERIOD
         if times < 2:  # a pattern is two repeats

@@ -138,14 +138,14 @@ def made(size: Size) -> Rows:
 
 
 def of_transaction(k: int, size: Size) -> Iterator[Row]:
-    """What all brokers say of a transaction."""
+    """Rows of all brokers about a transaction."""
     for broker in BROKERS:
         yield from records(broker, k, size)
     yield from facts(k, size)
 
 
 def records(broker: str, k: int, size: Size) -> Iterator[Row]:
-    """What the journal of a broker says of a transaction."""
+    """Rows of a broker's journal about a transaction."""
     segment, place = divmod(k, size.segment)
     head = {**_head(broker, k, size), "incarnation": journal_of(broker, segment)}
     first = 2 + _extra(segment, size) + place * len(STEPS)
@@ -195,7 +195,7 @@ def _records(k: int, size: Size) -> Iterator[Row]:
 
 
 def _applied(k: int, size: Size) -> Iterator[Row]:
-    """That the transaction before is applied."""
+    """Rows that say that the transaction before is applied."""
     if not k:
         yield from ({"event": "hole", "offset": 0, "count": 1} for _ in range(2))
         return
@@ -221,7 +221,7 @@ def _batch(first: int, last: int, stable: int, sync: int) -> Row:
 
 
 def facts(k: int, size: Size) -> Iterator[Row]:
-    """What the primary tells of a transaction's answer and deliveries."""
+    """Rows of the primary about a transaction's answer and deliveries."""
     broker, place = ("b2", k - size.half) if k >= size.half else ("b1", k)
     head = {**_head(broker, k, size), "incarnation": process_of(broker), "offset": commit_of(k, size), "k": k}
     first = 1 + HEAD_FACTS + place * (MESSAGES + 1)
@@ -237,7 +237,7 @@ def facts(k: int, size: Size) -> Iterator[Row]:
 
 
 def rare(size: Size) -> Rows:
-    """What is of no transaction."""
+    """Rows that belong to no transaction."""
     heads = (_journal_heads, _head_facts, _ends)
     return [row for broker in BROKERS for of in heads for row in of(broker, size)]
 

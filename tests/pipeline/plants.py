@@ -631,7 +631,7 @@ def told_committed(rows: Rows, size: Size) -> Rows:
 
 
 def _without_prepare(rows: Rows, size: Size) -> Rows:
-    """It is opened and gets messages, and is never closed. Its client was told all the same that it is committed."""
+    """The transaction is opened, gets messages, and is never closed. Its client was told all the same that it is committed."""
     for step in ("close", "prepare", "assign", "deliver"):
         rows = hidden(rows, at(size, step))
     rows = hidden(hidden(rows, of_next(size, "applied_tx")), of_next(size, "dequeue"))
@@ -869,7 +869,7 @@ def dropped(rows: Rows, size: Size) -> Rows:
 
 @gap("facts had no room")
 def dropped_between(rows: Rows, size: Size) -> Rows:
-    """What looks like violations, if facts may be missing: in-sync sets, and a delivery."""
+    """Rows that look like violations, if facts may be missing: in-sync sets, and a delivery."""
     return dropped(overtaken(decided_by_few(stable_early(rows, size), size), size), size)
 
 

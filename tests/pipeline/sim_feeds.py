@@ -157,7 +157,7 @@ def _renamed_line(line: dict[str, Any], run: str) -> dict[str, Any]:
 
 
 def audited(spark: SparkSession, folder: Path) -> Verdict:
-    """What the audit says of the feed in ``folder``, and of the clients' logs beside it if there are any."""
+    """The verdict of the audit on the feed in ``folder``, and on the clients' logs beside it if there are any."""
     from understudy.pipeline.audit import Audit
     from understudy.pipeline.client_logs import read_client_logs
     from understudy.pipeline.feed_source import held, read_files
@@ -182,7 +182,7 @@ def open_audits() -> SparkSession:
 
 @attrs.frozen(kw_only=True)
 class Judged:
-    """What the audit says of one run.
+    """The audit's judgement of one run.
 
     Attributes:
         name: of the run.
@@ -200,7 +200,7 @@ class Judged:
 
     @property
     def word(self) -> str:
-        """That of a verdict."""
+        """The word of a verdict."""
         return "VIOLATED" if self.violations else "INCOMPLETE" if self.missing else "PROVED"
 
     def as_json(self) -> dict[str, Any]:

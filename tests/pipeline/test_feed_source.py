@@ -43,7 +43,7 @@ def event(**fields: Any) -> str:
 
 
 def refused(spark: SparkSession, folder: Path) -> str:
-    """What a report says of it, and an audit says the same."""
+    """The text with which a report refuses the folder; an audit says the same."""
     with pytest.raises(FeedError) as error:
         check_feed(read_files(spark, [folder]), str(folder))
     with pytest.raises(FeedError) as audited:

@@ -106,7 +106,7 @@ def test_every_planted_violation_is_found_at_its_place(spark: SparkSession, tmp_
 
 
 def _is(wanted: Planted, size: Size, row: Mapping[str, Any]) -> bool:
-    """Whether a violation is that of a plant: of its kind, at its transaction or at its place in the log."""
+    """True if a violation is that of a plant: of its kind, at its transaction or at its place in the log."""
     if (row["promise"], row["kind"]) != (wanted.promise, wanted.kind):
         return False
     k = planted(size)

@@ -1,4 +1,4 @@
-"""What a transaction holds on each broker, where one of them has joined in the midst of it."""
+"""Parts of a transaction on each broker, where one of them has joined in the midst of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def row(tx: str, *parts: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def test_a_joiner_holds_as_much_as_the_others_or_more(spark: SparkSession) -> None:
-    """It has got the beginning, at offset 40, by a catch-up, with records that no other journal has."""
+    """The joiner got the beginning, at offset 40, by a catch-up, with records that no other journal has."""
     rows = [
         row("clean", part(0, 3, 2), part(1, 3, 2), part(2, 3, 2)),
         row("more", part(0, 3, 2), part(1, 3, 2), part(2, 4, 3)),

@@ -18,7 +18,7 @@ def feed(tmp_path: Path) -> Path:
 
 
 def refused(*arguments: object) -> str:
-    """What stderr says; Spark has not been started for it."""
+    """Text of stderr for refused arguments; Spark has not been started for it."""
     result = CliRunner().invoke(app, [str(each) for each in arguments])
     assert result.exit_code == 2, result.output
     assert result.stdout == ""

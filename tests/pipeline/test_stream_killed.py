@@ -119,7 +119,7 @@ def rows_of(table: Path) -> list[dict[str, Any]]:
 
 
 def commits_by_second(feed: Path) -> dict[tuple[int, str], int]:
-    """What the table of throughput must say, by begin of a window and broker."""
+    """Commits that the table of throughput must have, by begin of a window and broker."""
     events = [json.loads(line) for file in feed.glob("*/*.jsonl") for line in file.read_text().splitlines()]
     return Counter(
         (event["at_ms"] // WINDOW_MS * WINDOW_MS, event["broker"])
@@ -141,7 +141,7 @@ def handlers() -> Iterator[None]:
 @pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("handlers")
 def test_a_stream_that_is_killed_amid_a_batch_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """It goes on in this process, whose Java is warm."""
+    """The stream goes on in this process, whose Java is warm."""
     make_feed(tmp_path / "feed")
     with running(tmp_path) as process:
         assert kill_amid(tmp_path, process, first_batch=1), "no batch was under way"

@@ -364,7 +364,7 @@ def frames_of(octets: bytes) -> list[bytes]:
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[list[Event], bytes]:
-    """What is said on three channels, frame by frame in one stream with heartbeats; an event counts with its last frame."""
+    """Events of three channels, frame by frame in one stream with heartbeats; an event counts with its last frame."""
     waiting: list[list[tuple[bytes, Event | None]]] = []
     for channel in (1, 2, 65535):
         frames: list[tuple[bytes, Event | None]] = []

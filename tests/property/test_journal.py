@@ -46,7 +46,7 @@ class Recorder:
 
 
 class Model:
-    """What the journal should hold: a plain list."""
+    """The journal as it should be: a plain list."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []

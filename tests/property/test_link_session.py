@@ -202,7 +202,7 @@ class TwoEnds(RuleBasedStateMachine):
             assert bool(session.reason) is session.finished
 
     def teardown(self) -> None:
-        """Whatever happened: if neither end has finished, everything sent arrives once the wires run dry."""
+        """Check that, unless an end has finished, everything sent arrives once the wires run dry."""
         if not hasattr(self, "ends"):
             return
         while not any(session.finished for session in self.ends):

@@ -50,7 +50,7 @@ class Tx:
 
     @property
     def torn_if_one_is_missing(self) -> tuple[Kind, str]:
-        """What the loss of one effect makes of it."""
+        """The verdict when one effect is lost."""
         return (Kind.PARTIAL if len(self.takes) + len(self.makes) > 1 else Kind.CONTRADICTED), self.name
 
 
@@ -164,7 +164,7 @@ class Model:
         return next((tx for tx in self.transactions if message in tx.makes), None)
 
     def due(self) -> list[Message]:
-        """What lies in a queue and must."""
+        """Messages that lie in a queue and must."""
         kept = self.confirmed - self.acknowledged
         return [message for message in self.lying() if message.id in kept or self.maker(message) is not None]
 

@@ -43,7 +43,7 @@ def test_they_go_when_nobody_has_bound_them_anew() -> None:
 
 
 def test_one_that_a_client_declares_anew_is_its_own() -> None:
-    """It was deleted under a client that had been told declare-ok and was about to bind to it."""
+    """The exchange was deleted under a client that had been told declare-ok and was about to bind to it."""
     with scenario() as group:
         client = group.hand()
         used(client, "left")

@@ -1,4 +1,4 @@
-"""What may happen between two bases of a catch-up, all at once; then the joiner's disk has to tell it again."""
+"""Everything that may happen between two bases of a catch-up, at once; then the joiner's disk has to tell it again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fill(group: Scenario, count: int = 40) -> None:
 
 
 def after_it(group: Scenario, joiner: SimNode, after: str) -> None:
-    """What the joiner has been sent has to be on its disk, too."""
+    """The group goes on in the way ``after``; the joiner has to have on its disk, too, what it was sent."""
     if after == "joiner restarts":
         group.crash(joiner, hard=False)
     elif after == "joiner loses power":

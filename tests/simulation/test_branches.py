@@ -240,7 +240,7 @@ def test_a_commit_that_every_member_holds_is_carried_out_by_the_next_primary(whi
 
 
 def test_an_ex_primary_does_not_say_that_there_is_no_such_branch() -> None:
-    """It knows nothing of what its successor has prepared, and a manager would take that for a decision that was carried out."""
+    """The ex-primary does not know what its successor has prepared; a manager would take its 404 for a decision carried out."""
     with scenario(backup_timeout_ms=NEVER_MS) as group:
         old = group.primary
         stranger = group.hand()
@@ -549,7 +549,7 @@ def test_an_operator_decides_while_the_manager_does() -> None:
 
 
 def test_any_number_of_questions_may_wait_and_be_answered_at_once() -> None:
-    """What is answered in its own turn must not call the next one from within: a thousand of them ended the broker."""
+    """Questions answered in their own turn must not call the next from within: a thousand of them ended the broker."""
     with scenario() as group:
         hand = worked(group)
 
@@ -687,7 +687,7 @@ def test_an_ex_primary_says_nothing_of_what_it_knew(before: str, verb: str) -> N
 
 
 def test_a_failure_that_nobody_was_told_of_is_not_forgotten() -> None:
-    """Who asked lost its connection before the answer came, and asks again: 404 would be taken for "committed"."""
+    """A manager that lost its connection before the answer came asks again: 404 would be taken for "committed"."""
     with scenario(backup_timeout_ms=NEVER_MS) as group:
         hand = worked(group)
         assert hand(calls.dtx_set_timeout, X, 1) == XaStatus.OK

@@ -41,7 +41,7 @@ class Absence:
         self._catch_ups = group.world.happened["catch-up begins"]
 
     def end(self) -> None:
-        """It is back, ready, and then leads; the hand finds it."""
+        """The broker is back, ready, and then leads; the hand finds it."""
         group = self.group
         if self.way != "resume":
             group.move_the_kept_log_on()
@@ -237,7 +237,7 @@ def test_what_was_purged_and_consumed(absence: Absence) -> None:
 
 
 def test_a_queue_deleted_under_an_open_transaction(absence: Absence) -> None:
-    """It and its namesake are two queues: what was meant for the first does not come into the second (P-45)."""
+    """The deleted queue and its namesake are two: messages meant for the first do not come into the second (P-45)."""
     hand, group = absence.hand, absence.group
     hand(calls.declare, "q")
     hand(calls.declare, "other")

@@ -198,7 +198,7 @@ def test_a_seed_that_decided_too_little_fails(result: SeedResult) -> None:
 
 
 def test_everything_that_is_counted_has_a_minimum(result: SeedResult) -> None:
-    """What is missing from 1,500 seeds that have every workload is said, each time that and nothing else."""
+    """Everything missing from 1,500 seeds that have every workload is named, each time that and nothing else."""
     deeds = [deed for each in DEEDS.values() for deed in each]
     assert {*POINTS} == {*CRASH_POINTS} | {deed for deed in deeds if deed.startswith("CP-")}
     happened = dict.fromkeys((*HAPPENINGS, *CRASH_POINTS, *deeds), 100)
@@ -217,7 +217,7 @@ def test_everything_that_is_counted_has_a_minimum(result: SeedResult) -> None:
 
 
 def test_what_a_small_sweep_has_never_seen_is_said(result: SeedResult) -> None:
-    """It passes; but its summary does not look as if it spoke of everything."""
+    """The sweep passes; but its summary does not look as if it spoke of everything."""
     plenty = attrs.evolve(
         result.report,
         faults=dict.fromkeys(FAULTS_OF_KIND, 100),
@@ -264,7 +264,7 @@ def ends_at_once(*_: Any) -> Program:
 def test_a_workload_whose_producer_stands_still_is_seen(
     workload: str, producer: type, method: str, instead: Any, deed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It breaks no promise, so nothing else complains."""
+    """A workload that stands still breaks no promise, so nothing else complains."""
     monkeypatch.setattr(producer, method, instead)
     monkeypatch.setattr(Fleeting, "_exclusive", Fleeting._redeclared)  # it looks at what it has published
     fixed = Fixed(workloads=frozenset({workload}))

@@ -39,7 +39,7 @@ class Copies:
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_a_member_is_sent_each_message_once(end: str) -> None:
-    """Whatever follows: PREPARE, the decision, plain work on the same queues, a failover."""
+    """Each message goes out once, come PREPARE, the decision, plain work on the same queues, or a failover."""
     with scenario() as group:
         setup = group.hand()
         for queue in QUEUES:

@@ -314,7 +314,7 @@ def test_cp_38_what_was_closed_beside_a_catch_up_is_rolled_back(which: int, hard
 @WHICH
 @pytest.mark.parametrize("decision", ["commit", "rollback"])
 def test_cp_39_a_backup_dies_after_its_durable_vote(decision: str, which: int, hard: bool) -> None:
-    """It restarts with PREPARE and without the decision, shows nothing of it, and hears the decision from the log."""
+    """The backup restarts with PREPARE and without the decision, shows nothing of it, and hears the decision from the log."""
     with scenario(backup_timeout_ms=NEVER_MS) as group:
         hand = opened(group)
         first, voter, other = group.primary, group.backups[which], group.backups[1 - which]
@@ -346,7 +346,7 @@ def test_cp_39_a_backup_dies_after_its_durable_vote(decision: str, which: int, h
 @WHICH
 @pytest.mark.parametrize("moment", ["open", "closed here alone"])
 def test_cp_40_a_paused_primary_goes_on(moment: str, which: int) -> None:
-    """It is fenced: it says no commit-ok any more, and what it alone had is cut."""
+    """The paused primary is fenced: it says no commit-ok any more, and what it alone had is cut."""
     with scenario() as group:
         hand = opened(group)
         first, successor = group.primary, group.backups[which]
@@ -379,7 +379,7 @@ def test_cp_40_a_paused_primary_goes_on(moment: str, which: int) -> None:
 
 @WHICH
 def test_cp_40_a_primary_that_is_cut_off_from_everybody(which: int) -> None:
-    """It goes on beside its successor for as long as it likes: nothing it is given is ever answered."""
+    """The cut-off primary goes on beside its successor for as long as it likes: nothing it is given is ever answered."""
     with scenario() as group:
         hand = opened(group)
         first, successor, other = group.primary, group.backups[which], group.backups[1 - which]

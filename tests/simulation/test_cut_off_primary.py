@@ -48,7 +48,7 @@ def beside_a_cut_off_primary(*bodies: bytes) -> Iterator[tuple[Scenario, Hand, H
 
 
 def told(group: Scenario, hand: Hand, call: Callable[..., Program], *args: Any, **how: Any) -> bool:
-    """Whether the ex-primary answers."""
+    """True if the ex-primary answers."""
     order = hand.begin(call, *args, **how)
     group.run_ms(1_000)
     return order.over and not order.lost
@@ -121,7 +121,7 @@ def test_it_does_not_say_that_there_is_no_branch_to_join() -> None:
 
 
 def test_what_it_still_hands_out_counts_for_nothing() -> None:
-    """It says redelivered=0 of what its successor has handed out since, and "empty" of what that has: G9 is of earlier ones."""
+    """The ex-primary says redelivered=0, or that the queue is empty, against its successor: G9 is of earlier deliveries."""
     with beside_a_cut_off_primary(b"first", b"second") as (group, stranger, client):
         event = client(calls.get, "old")
         assert (event[4], event[2][1]) == (b"first", True)
@@ -140,7 +140,7 @@ def test_what_it_still_hands_out_counts_for_nothing() -> None:
 
 @pytest.mark.parametrize("by_consumer", [False, True])
 def test_after_a_pause_it_marks_what_its_successor_may_have_handed_out(by_consumer: bool) -> None:
-    """It hands something out before it hears of the higher epoch, and before its first tick: its process has just gone on."""
+    """The resumed primary hands something out before it hears of the higher epoch, and before its first tick."""
     with scenario(backup_timeout_ms=NEVER_MS) as group:
         setup = group.hand()
         setup(calls.declare, "q")

@@ -9,7 +9,7 @@ from tests.simulator.scenario import publish_confirmed, scenario
 
 
 def test_a_dial_to_the_former_primary_does_not_hold_back_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It hangs, and its kernel still accepts: who restarts meanwhile dials it until `link.handshake_timeout_s`."""
+    """The former primary hangs and its kernel still accepts: a restarted backup dials it until `link.handshake_timeout_s`."""
     with scenario(1, brokers=3, min_insync=2, backup_timeout_ms=5_000) as group:
         hand = group.hand()
         hand(calls.declare, "q")

@@ -134,7 +134,7 @@ class SlowCatchUp:
         group.until("a catch-up is under way", lambda: bool(shown(group, joiner).tx_queues))
 
     def told(self) -> list[BackupNotReady]:
-        """What the primary has written to its log since the catch-up began."""
+        """The reports of this joiner that the primary has written to its log since the catch-up began."""
         return [
             event
             for event in self.group.primary.told
@@ -142,7 +142,7 @@ class SlowCatchUp:
         ]
 
     def left(self, words: str) -> int:
-        """What ``words`` say of the transaction; they name queue and transaction."""
+        """The number of events of the transaction to come, by ``words``, which name queue and transaction."""
         assert "queue 'q': 60 messages to come" in words
         found = re.search(f"transaction {self.tx}: ([0-9]+) events of queue 'understudy.tx.{self.tx}' to come", words)
         assert found is not None, words

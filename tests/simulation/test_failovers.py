@@ -157,7 +157,7 @@ def test_the_new_primary_dies_in_its_promotion(step: str, hard: bool, closed: bo
 
 @WHICH
 def test_an_old_primary_with_a_longer_tail_rejoins(which: int) -> None:
-    """It comes back with records that nobody else has: they are cut, and its log is the group's."""
+    """The old primary comes back with records that no other broker has: they are cut, and its log is the group's."""
     with scenario(backup_timeout_ms=NEVER_MS) as group:
         hand = group.hand()
         hand(calls.declare, "q")
@@ -462,7 +462,7 @@ def test_below_the_minimum_new_work_is_refused_until_somebody_joins(joins: str) 
 
 
 def test_below_the_minimum_consumers_are_served_and_their_acknowledgements_wait() -> None:
-    """What is handed out is stable; what is acknowledged stays until that is stable too (decision 0018)."""
+    """Messages are handed out once stable; acknowledged ones stay until that is stable too (decision 0018)."""
     with scenario() as group:
         hand = group.hand()
         hand(calls.declare, "a")

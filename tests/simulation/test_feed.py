@@ -29,7 +29,7 @@ SEEDS = (2, 4, 5, 20, 122, 175)
 
 
 class Told:
-    """What clients were told, held against the journals of all brokers: an audit, in the small."""
+    """The outcomes that clients were told, held against the journals of all brokers: an audit, in the small."""
 
     def __init__(self) -> None:
         self.committed: set[str] = set()
@@ -93,7 +93,7 @@ def test_facts_that_are_no_record_are_in_the_feed() -> None:
 
 
 def recovered(storage: MemoryStorage) -> BrokerState:
-    """What a start would make of that disk."""
+    """The state that a start would make of that disk."""
     state = BrokerState(0)
     replicator = BrokerReplicator(state)
     scan(storage.clone(), Recovery(state, replicator.replay_note, replicator.replay_extras))
@@ -101,7 +101,7 @@ def recovered(storage: MemoryStorage) -> BrokerState:
 
 
 def durable_ids(state: BrokerState) -> dict[int, set[int]]:
-    """What a journal keeps of the queues."""
+    """Ids of the persistent messages that a journal keeps, by durable queue."""
     return {
         queue.id: {entry.id for entry in queue.entries.values() if entry.message.persistent}
         for queue in state.queues.values()

@@ -51,7 +51,7 @@ def another_store(group: Scenario, held: GroupState | None) -> Iterator[None]:
 
 
 def refusal(group: Scenario, node: SimNode) -> str:
-    """It is started, ends with a reason, has said nothing to anybody, and its journal is what it was."""
+    """The reason that ``node`` ends with after its start; it says nothing to other brokers, and its journal is unchanged."""
     node.start()
     end = node.node.state.log.end
     group.until("it refuses to run", lambda: bool(node.fatal))

@@ -1,4 +1,4 @@
-"""What is no longer kept of outcomes is known to be forgotten, and is not taken for rolled back (G8).
+"""Outcomes that are no longer kept are known to be forgotten, and are not taken for rolled back (G8).
 
 By whoever leads, whichever way it learned of it. How much is kept is bounded on every broker.
 """

@@ -103,7 +103,7 @@ def test_nor_does_its_higher_epoch_end_the_primary(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_empty_joiner_follows_a_store_that_was_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It had seen the former group at a higher epoch, took each view of the new one for an older, and never led when it should."""
+    """A joiner of the former, higher epoch took each view of the new group for an older one, and never led when it should."""
     with two_brokers() as group:
         quiet(group, monkeypatch)
         b1, b2 = group.node("b1"), group.node("b2")

@@ -47,8 +47,9 @@ def test_who_leads_with_half_a_transaction_takes_it_back_although_nobody_is_with
 
 
 def test_a_rollback_reaches_who_refused_whatever_is_unacknowledged() -> None:
-    """Who refuses a transaction acknowledges nothing from its PREPARE on, until it has ROLLBACK: no bound of what is unacknowledged
-    may keep that back.
+    """A backup that refuses a transaction acknowledges nothing from its PREPARE on, until it has ROLLBACK.
+
+    No bound on unacknowledged records may hold that ROLLBACK back.
     """
     with scenario(brokers=2, min_insync=2, credit_bytes=2_000, backup_timeout_ms=NEVER_MS) as group:
         hand = group.hand()

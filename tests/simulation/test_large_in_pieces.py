@@ -1,4 +1,4 @@
-"""What is large goes in pieces: here every message is large, so that histories with all faults go that way."""
+"""Large messages go in pieces: here every message is large, so that histories with all faults go that way."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def is_under_way(group: Scenario, joiner: SimNode, events: int) -> bool:
 
 
 def half_sent(group: Scenario, joiner: SimNode) -> CatchUp:
-    """It comes back, has to be caught up, and has been sent more than ten events of what is open, not all of it."""
+    """The joiner comes back, is caught up, and has been sent more than ten events of what is open, not all of it."""
     group.move_the_kept_log_on()
     joiner.resume()
     group.until("a part of it has been sent", lambda: is_under_way(group, joiner, 10))

@@ -47,7 +47,7 @@ class Even(Random):
 
 @attrs.define
 class Talk:
-    """What the links carry, and what comes of it.
+    """The traffic of the links, and what comes of it.
 
     Attributes:
         messages: by sender, receiver and kind.
@@ -133,7 +133,7 @@ Step = Callable[[SimClient, int], Program]
 
 
 def closing(steps: list[Step], count: int) -> Talk:
-    """What is said when a transaction is committed that has done these steps with ``count`` messages each."""
+    """The traffic of committing a transaction that has done these steps with ``count`` messages each."""
     with scenario() as group:
         setup = group.hand()
         setup(calls.declare, "in")

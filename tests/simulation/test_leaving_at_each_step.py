@@ -50,7 +50,7 @@ def whole(group: Scenario, committed: bool) -> None:
 
 
 def comes_back(group: Scenario, leaver: SimNode, way: str) -> None:
-    """It was expelled; it is started, and ready."""
+    """The expelled broker is started, and ready."""
     group.expelled(leaver)
     group.move_the_kept_log_on()
     before = group.world.happened["catch-up begins"]
@@ -159,7 +159,7 @@ def decided(node: SimNode) -> bool:
 
 
 def holds_decision(node: SimNode) -> bool:
-    """It is on its disk."""
+    """The manager's decision is on the disk of ``node``."""
     tx = Scenario.transaction(node)
     return tx is None or (decided(node) and node.node.state.log.durable >= (tx.prepare_offset or tx.outcome_offset))
 
@@ -271,7 +271,7 @@ def knows_prepare(node: SimNode) -> bool:
 @WHICH
 @pytest.mark.parametrize("moment", ["open", "ended", "closed", "in doubt", "the decision is on its way"])
 def test_a_backup_joins_a_branch(moment: str, which: int, commits: bool, way: str, then: str) -> None:
-    """It is ready though the branch is not over, and holds as much of it as the primary; whoever leads can go on with that."""
+    """The backup is ready though the branch is not over, and holds as much of it as the primary: whichever leads can go on."""
     with scenario(backup_timeout_ms=NEVER_MS, kept_bytes=kept_bytes(way)) as group:
         primary, joiner, stays = group.primary, group.backups[which], group.backups[1 - which]
         hand, orders = come_to(group, moment, joiner, stays, commits, way)

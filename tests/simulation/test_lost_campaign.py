@@ -10,7 +10,7 @@ from tests.simulator.scenario import publish_confirmed, scenario
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
 def test_it_leads_in_the_epoch_that_it_has_begun(seed: int) -> None:
-    """Who forgot its campaign would see itself named, take that for an earlier life of its own, and begin another epoch."""
+    """A broker that forgot its campaign would see itself named, take that for its earlier life, and begin another epoch."""
     with scenario(seed) as group:
         store = group.cluster.store
         hand = group.hand()

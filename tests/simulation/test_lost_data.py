@@ -22,7 +22,7 @@ def group(request: pytest.FixtureRequest) -> Iterator[Group]:
 
 
 def replace_disk(node: SimNode) -> None:
-    """It is killed, gets an empty data directory, and is started again before anybody has missed it."""
+    """The broker is killed, gets an empty data directory, and is started again before it is missed."""
     node.crash(hard=False)
     node.wipe()
     node.start()

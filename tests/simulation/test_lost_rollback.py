@@ -84,7 +84,7 @@ def lose_rollback(
     work: Callable[[SimClient], Program],
     monkeypatch: pytest.MonkeyPatch,
 ) -> list[int]:
-    """What ``work`` closes is refused; its ROLLBACK is lost, and who was told that it is closed stably leads.
+    """The transaction of ``work`` is refused; its ROLLBACK is lost, and the broker that was told it is closed stably leads.
 
     Returns:
         Where it is closed, as the one element of a list.

@@ -26,7 +26,7 @@ def confirmed(group: Scenario, count: int = MESSAGES) -> list[bytes]:
 
 
 def lose(node: SimNode, octets: int) -> None:
-    """It has died, and its disk loses so much."""
+    """The dead broker's disk loses so much."""
     assert node.lose_tail(octets, lambda knows: False)
 
 
@@ -43,7 +43,7 @@ def told(group: Scenario, kind: type) -> list[object]:
 
 
 def test_a_primary_that_its_claim_contradicts_waits_for_another() -> None:
-    """It knows from the store what its disk has held: it does not campaign, however long the others are away."""
+    """The primary knows from the store what its disk has held: it does not campaign, however long the others are away."""
     with scenario() as group:
         bodies = confirmed(group)
         group.run_ms(1_500)  # the claim is published once a second
@@ -191,7 +191,7 @@ def test_joiners_come_into_the_set_when_all_who_may_hold_more_were_asked() -> No
 
 
 def test_a_longer_log_that_does_not_reach_the_store_is_not_waited_for_for_ever() -> None:
-    """It could not lead. Its end is cut when it has had time to reach the store, as after any crash."""
+    """The broker of the longer log could not lead. Its end is cut when it had time to reach the store, as after any crash."""
     with scenario(brokers=2, min_insync=2, backup_timeout_ms=NEVER_MS) as group:
         confirmed(group, 3)
         primary, (backup,) = group.primary, group.backups
@@ -231,7 +231,7 @@ def test_a_backup_that_takes_over_after_a_restart_asks_the_old_primary() -> None
 
 
 def test_a_restart_is_vouched_for_by_a_primary() -> None:
-    """Who was brought up since its restart does not give way: an ordinary failover has no second one behind it."""
+    """A broker brought up since its restart does not give way: an ordinary failover has no second one behind it."""
     with scenario() as group:
         confirmed(group)
         first, (successor, other) = group.primary, group.backups

@@ -97,7 +97,7 @@ def expelled_by_its_own_journal(group: Group) -> SimNode:
 
 
 def test_a_backup_whose_own_journal_fills_its_disk_lets_go_of_it(group: Group) -> None:
-    """It holds what the group has consumed since: nobody else makes room for it."""
+    """The backup's journal holds what the group has consumed since: no other broker makes room for it."""
     backup = expelled_by_its_own_journal(group)
     group.do(lambda client: take(client, "kept"))
     group.do(lambda client: publish(client, "kept", body=b"two"))
@@ -109,7 +109,7 @@ def test_a_backup_whose_own_journal_fills_its_disk_lets_go_of_it(group: Group) -
 
 
 def test_what_does_not_fit_is_not_let_go(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be caught up, run out of room, and let go of it all again."""
+    """The backup would catch up, run out of room, and let go of its log all over again."""
     monkeypatch.setattr("tests.simulator.sim_node.PLENTY_OF_ROOM", 10)
     backup = expelled_by_its_own_journal(group)
     backup.start()

@@ -1,4 +1,4 @@
-"""What the primary holds, every backup holds: step by step, in the midst of a stream, and for a backup that comes later."""
+"""The primary's content is on every backup: step by step, in the midst of a stream, and for a backup that comes later."""
 
 from __future__ import annotations
 

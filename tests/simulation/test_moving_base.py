@@ -88,7 +88,7 @@ def bases(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def opens_under_load(group: Scenario, joiner: SimNode, also: Callable[[int], None]) -> bool:
-    """Whether the joiner's catch-up comes so far that the log follows, while a message is written every millisecond."""
+    """True if the joiner's catch-up comes so far that the log follows, while a message is written every millisecond."""
     writer = group.hand()
     world = group.world
 

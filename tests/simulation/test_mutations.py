@@ -116,7 +116,7 @@ def test_what_never_ran_is_not_shown_to_be_harmless() -> None:
 
 
 def _function(attribute: Any) -> Callable[..., Any]:
-    """What is called, of a method, a static method or a property."""
+    """The function called, of a method, a static method or a property."""
     inner = getattr(attribute, "__func__", None) or getattr(attribute, "fget", None) or attribute
     assert callable(inner)
     return inner  # type: ignore[no-any-return]

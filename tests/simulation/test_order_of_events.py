@@ -31,7 +31,7 @@ def told(group: Scenario, node: SimNode) -> list[str]:
 
 
 def stays(group: Scenario, backup: SimNode) -> None:
-    """It is sent each event as it is made."""
+    """The backup is sent each event as it is made."""
 
 
 def resumes(group: Scenario, backup: SimNode) -> None:

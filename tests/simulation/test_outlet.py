@@ -40,7 +40,7 @@ def flat(unit: Unit) -> Flat:
 
 
 class Applied:
-    """What the feeds of all brokers say: by offset of PREPARE, the transaction that was applied there."""
+    """The transactions in the feeds of all brokers: by offset of PREPARE, the one that was applied there."""
 
     def __init__(self) -> None:
         self.transactions: dict[int, tuple[str, int]] = {}

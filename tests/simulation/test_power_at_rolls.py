@@ -34,7 +34,7 @@ def stream(client: SimClient) -> Program:
 
 
 def is_rolling(node: SimNode) -> bool:
-    """Whether the job in flight ends a segment and makes the next one."""
+    """True if the job in flight ends a segment and makes the next one."""
     job = node._job
     return job is not None and not job.ran and [step.new is None for step in job.steps[:2]] == [True, False]
 

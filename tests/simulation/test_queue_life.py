@@ -1,4 +1,4 @@
-"""What goes by itself, under replication: exclusive and auto-delete queues, queues and messages with a time to live."""
+"""Things that go by themselves, under replication: exclusive and auto-delete queues, queues and messages with a time to live."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_who_runs_meanwhile_follows_the_higher_epoch() -> None:
 
 
 def test_a_primary_alone_in_its_set_confirms_nothing_before_it_has_read_that_it_leads() -> None:
-    """It was out of reach of the store, and somebody else may have been made primary by force meanwhile."""
+    """The primary was out of reach of the store, and meanwhile another may have been made primary by force."""
     with scenario(brokers=2, min_insync=1, backup_timeout_ms=1_000) as group:
         hand = group.hand()
         hand(calls.declare, "q")
@@ -166,7 +166,7 @@ def journal_of_a_broker_alone(group: Scenario) -> MemoryStorage:
 
 
 def test_the_journal_of_a_broker_that_ran_alone_is_no_copy() -> None:
-    """It has an epoch 1, too, and belongs to no founding."""
+    """A lone broker's journal has an epoch 1, too, and belongs to no founding."""
     group = Scenario(2, brokers=2, min_insync=1)
     with watching_queues(), group.cluster.knobs.in_force():
         founder, other = group.node("b1"), group.node("b2")

@@ -160,7 +160,7 @@ def test_a_binding_that_was_taken_away_stays_away() -> None:
 
 
 def test_a_primary_that_steps_down_keeps_nothing_of_its_own() -> None:
-    """It goes on as a backup in the same process: what was its alone is gone, its clients are told 320."""
+    """The primary goes on as a backup in the same process: what was its alone is gone, its clients are told 320."""
     with scenario() as group:
         hand = three_queues(group)
         hand(calls.consume, CONFIGURATION, "c")
@@ -224,7 +224,7 @@ def test_all_restart(hard: bool) -> None:
 
 @pytest.mark.parametrize("way", ["resume", "catch-up", "wiped"])
 def test_a_backup_that_comes_back(way: str) -> None:
-    """It is brought definitions and replicated messages; what is not replicated delays it by nothing, then or before it leads."""
+    """The backup gets definitions and replicated messages; unreplicated ones delay neither its return nor its promotion."""
     with scenario(kept_bytes=1 << 20 if way == "resume" else 1, piece_bytes=300, pieces_in_flight=1) as group:
         backup = group.backups[0]
         if way == "wiped":

@@ -15,7 +15,7 @@ from tests.simulator.knobs import Knobs, least_in_sync
 
 @attrs.frozen
 class Drawn:
-    """What the simulator drew when a seed was found. More has been added since, with which it would be another story."""
+    """The simulator's draws when a seed was found. More has been added since, with which it would be another story."""
 
     faults: frozenset[str] | None = frozenset({"unheard-add", "disk-low", "disk-hang", "wipe-primary"})
     """Which of `knobs.LATER_FAULTS` there were; None: all."""

@@ -1,4 +1,4 @@
-"""What the store shows of a broker keeps up with it."""
+"""The store's view of a broker keeps up with it."""
 
 from __future__ import annotations
 

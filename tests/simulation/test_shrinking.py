@@ -127,7 +127,7 @@ def test_few_runs_are_enough_for_some_of_it(seed: int) -> None:
 
 
 def test_a_failure_at_the_end_is_shrunk_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is found when the nemesis has left: here a final check that does not like a restarted b2."""
+    """A failure found after the nemesis has left: here a final check that does not like a restarted b2."""
 
     def check(self: SimCluster) -> None:
         if self.world.faults["crash-backup"]:

@@ -29,7 +29,7 @@ HEADS = 2
 
 
 class Flight:
-    """What the primary gives to its links to one backup, and is not acknowledged: seen from the network."""
+    """Batches that the primary has given to its links to one backup, unacknowledged: seen from the network."""
 
     def __init__(self, group: Scenario, target: SimNode) -> None:
         self._group = group
@@ -58,7 +58,7 @@ class Flight:
         self.most = max(self.most, sum(size for _, size in self._flying))
 
     def check(self) -> None:
-        """It was as much as it may be, and no more."""
+        """The flight was as large as it may be, and no larger."""
         assert self.most >= CREDIT_BYTES, "else nothing is shown"
         assert self.most < CREDIT_BYTES + self.largest
 
@@ -183,7 +183,7 @@ def test_before_the_commit_the_slow_one_delays_nobody(which: int) -> None:
 
 @pytest.mark.parametrize(("seed", "timeout_ms"), [(1, 1_000), (2, 5_000)])
 def test_a_backup_whose_disk_hangs_is_waited_for_once(seed: int, timeout_ms: int) -> None:
-    """It links again as soon as it is expelled: nobody waits for it before it has acknowledged anything on that link."""
+    """The backup links again as soon as it is expelled: it is not waited for before it has acknowledged anything on that link."""
     with scenario(seed, backup_timeout_ms=timeout_ms) as group:
         hand = group.hand(transactional=True)
         hand(calls.declare, "q")

@@ -19,6 +19,6 @@ def test_every_promise_holds_on_many_seeds() -> None:
 
 
 def test_every_promise_holds_on_a_few_seeds() -> None:
-    """What ``scripts/check`` runs of it."""
+    """The part of the sweep that ``scripts/check`` runs."""
     found = sweep(SHORT, jobs=2)
     assert found.ok, "\n".join([found.summary(), *found.problems()])

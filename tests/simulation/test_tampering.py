@@ -31,7 +31,7 @@ def test_every_complaint_has_a_tampering() -> None:
 
 
 def test_no_complaint_is_overlooked() -> None:
-    """What was found by reading the syntax is all that the text of the simulator has."""
+    """The complaints found in the syntax are all that the simulator's text has."""
     counted = {
         path.relative_to(SIMULATION).with_suffix("").as_posix(): path.read_text(encoding="utf-8").count(
             "raise Violation("

@@ -68,7 +68,7 @@ def test_they_count_from_the_commit(brokers: int) -> None:
 
 
 def test_a_branch_may_be_in_doubt_for_longer_than_its_messages_live() -> None:
-    """It is committed by another primary than the one that prepared it."""
+    """The branch is committed by another primary than the one that prepared it."""
     with scenario() as group:
         declare(group)
         hand = group.hand()
@@ -156,7 +156,7 @@ def test_beside_an_older_program_they_count_from_the_publish() -> None:
 
 
 def test_a_transaction_that_is_open_while_the_last_one_is_upgraded() -> None:
-    """What it brought before has the deadline that it had; what it brings after that counts from the commit."""
+    """Messages brought before keep the deadline that they had; those brought after count from the commit."""
     with scenario() as group:
         older = mixed(group)
         if older is group.primary:

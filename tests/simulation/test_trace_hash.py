@@ -59,7 +59,7 @@ class Blind(Checkers):
     """Takes the place of the checkers, and looks at nothing."""
 
     def _nothing(self, *args: Any, **more: Any) -> None:
-        """Whatever it is told."""
+        """Do nothing, with any arguments."""
 
     opened = leaving = touched = after_event = shown = sent = store_changed = said = _nothing
 

@@ -140,7 +140,7 @@ def test_a_joiner_does_not_wait_for_the_unreplicated_part() -> None:
 
 
 def test_a_confirm_of_what_is_not_replicated() -> None:
-    """It comes, in its turn, and says no more than that the leading broker has it."""
+    """The confirm comes, in its turn, and says no more than that the leading broker has the message."""
     with scenario() as group:
         hand = three_queues(group)
         seen: list[int] = []

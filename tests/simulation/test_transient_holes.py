@@ -273,7 +273,7 @@ def assert_news(group: Scenario, kind: str, *, durable: bool, keys: list[str]) -
 
 
 def test_an_exchange_that_was_declared_again_is_the_durable_one() -> None:
-    """It was not durable, a broker that was away has it as such, and the log of a restarted primary hides that it was deleted.
+    """The exchange was transient, and a broker away has it as such; the log of a restarted primary hides that it was deleted.
 
     That primary's EPOCH ends what is transient, and not what has the same name.
     """

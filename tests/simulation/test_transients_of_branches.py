@@ -1,4 +1,4 @@
-"""What is transient in a branch that is in doubt: it ends with the EPOCH that says so, on every broker, and comes back by no way.
+"""Transients of a branch in doubt end with the EPOCH that says so, on every broker, and come back by no way.
 
 A prepared branch outlives its primary, so it is the one transaction that an EPOCH finds closed and whose events it ends in part.
 """
@@ -107,7 +107,7 @@ def test_a_restart_of_all_takes_what_is_transient_from_a_branch() -> None:
 
 
 def test_a_primary_that_has_restarted_alone_takes_it_from_all() -> None:
-    """It leads again, and lacks what the others still have in memory: its EPOCH ends that."""
+    """The restarted primary leads again, and lacks what the others still have in memory: its EPOCH ends that."""
     with scenario(backup_timeout_ms=NEVER_MS) as group:
         prepared(group)
         first = group.primary
@@ -119,7 +119,7 @@ def test_a_primary_that_has_restarted_alone_takes_it_from_all() -> None:
 
 
 def test_who_only_heard_of_the_end_brings_up_an_empty_one() -> None:
-    """It never restarted, and holds less than DTX_PREPARE counts since an EPOCH said so. So does the joiner, which says yes."""
+    """The new primary never restarted, and holds less than DTX_PREPARE counts since an EPOCH said so; the joiner, too, says yes."""
     with scenario(kept_bytes=1) as group:
         prepared(group)
         first = group.primary

@@ -12,7 +12,7 @@ from understudy.broker.transactions.outcome_query import tx_id_text
 
 @pytest.mark.parametrize("ending", ["it is caught up", "it dies", "its primary dies"])
 def test_what_closes_before_it_is_sent_is_tracked(ending: str) -> None:
-    """It is committed without the joiner, which is not listed before it holds all of it, and which says so."""
+    """The transaction is committed without the joiner, which is not listed before it holds all of it, and says so."""
     with scenario(kept_bytes=1, piece_bytes=200, pieces_in_flight=2) as group:
         setup = group.hand()
         for queue in ("q", "other"):

@@ -26,7 +26,7 @@ TRIES = 20
 
 @pytest.fixture(autouse=True)
 def _the_next_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a newer program's tables say. ``record.FORMAT_VERSION`` stays: it is that of the program which is tested."""
+    """Tables of a newer program. ``record.FORMAT_VERSION`` stays: it is that of the program which is tested."""
     for formats in (7, 8):
         monkeypatch.setitem(record.NEWEST_KINDS, formats, FUTURE_KIND)
     monkeypatch.setitem(record.KIND_NAMES, FUTURE_KIND, "future")

@@ -139,7 +139,7 @@ def ask(connection: Any, channel: Any, replies: str, question: str, timeout_s: f
 
 
 def outcomes(finder: Finder, subjects: Sequence[str], timeout_s: float = 60.0) -> dict[str, str]:
-    """What became of each of these ids and names; pending ones are asked for again."""
+    """The outcome of each of these ids and names; pending ones are asked for again."""
     deadline = time.monotonic() + timeout_s
     found: dict[str, str] = {}
     left = list(dict.fromkeys(subjects))

@@ -162,7 +162,7 @@ class Group:
             assert broker.process.wait(20) == -signal.SIGKILL
 
     def status(self, *options: str) -> str:
-        """What ``understudy status`` prints."""
+        """The output of ``understudy status``."""
         command = [str(PROGRAM), "status", "--data", str(self.folder), *options]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=WAIT_S).stdout
 

@@ -62,7 +62,7 @@ class Load:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """They run inside, and have stopped afterwards, whatever happens."""
+        """Clients run inside, and have stopped afterwards in any case."""
         self.start()
         try:
             yield

@@ -24,7 +24,7 @@ from understudy.client.verdicts import COMMITTED, ROLLED_BACK, Message, Receipt
 
 
 class Told(Enum):
-    """What a client knows of its transaction."""
+    """A client's knowledge of its transaction."""
 
     OPEN = "open"
     COMMITTED = "commit-ok"
@@ -58,7 +58,7 @@ class Transaction:
 
     @property
     def subjects(self) -> list[str]:
-        """What may be asked for: its name, once a message has carried it, and its id."""
+        """Subjects that may be asked for: the name, once a message has carried it, and the id."""
         return [*([self.name] if self.puts else []), *([self.own_id] if self.own_id else [])]
 
     def for_verdicts(self, client: str, number: int) -> verdicts.Transaction:

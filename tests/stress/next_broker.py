@@ -29,7 +29,7 @@ from understudy.broker.server.process.run import serve
 
 
 class Next:
-    """What the next version does more."""
+    """The additional work of the next version."""
 
     def __init__(self) -> None:
         self._init, self._tick = BrokerState.__init__, Broker.tick

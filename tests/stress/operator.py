@@ -11,7 +11,7 @@ from tests.stress.group import WAIT_S, Group
 
 
 def run(*words: str, code: int = 0) -> str:
-    """What the command prints; its stderr if it shall fail with ``code``."""
+    """The output of the command; its stderr if it shall fail with ``code``."""
     done = subprocess.run([str(PROGRAM), *words], capture_output=True, text=True, check=False, timeout=WAIT_S)
     assert done.returncode == code, f"{words} ended with {done.returncode}: {done.stdout}{done.stderr}"
     return done.stderr if code else done.stdout

@@ -1,4 +1,4 @@
-"""Who should not be there: raw bytes at a port, brokers of other groups, a peer that knows the secret and talks nonsense."""
+"""Strangers: raw bytes at a port, brokers of other groups, a peer that knows the secret and talks nonsense."""
 
 from __future__ import annotations
 

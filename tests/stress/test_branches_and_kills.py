@@ -40,7 +40,7 @@ GLOBAL_ID = b"kills"
 
 @attrs.define
 class Branch:
-    """What its manager knows of it. ``commit``: None as long as nothing is decided, then the decision for good."""
+    """A branch, as its manager knows it. ``commit``: None as long as nothing is decided, then the decision for good."""
 
     xid: Xid
     source: str

@@ -99,7 +99,7 @@ def begin(finder: Finder, number: int) -> tuple[Any, Any, str, str]:
 
 
 def commit_and_die(connection: Any, channel: Any, number: int, chance: random.Random) -> str:
-    """What must become of it, "" if both may."""
+    """The outcome that the transaction must have, "" if both may."""
     if number % 3 == 0:
         send_commit(connection, channel, size=chance.randrange(12))  # a method frame without arguments is 12 bytes
         cut(connection)

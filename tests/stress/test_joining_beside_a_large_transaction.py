@@ -63,7 +63,7 @@ def load_beside(finder: Finder) -> Iterator[list[int]]:
 
 @attrs.frozen
 class Explained:
-    """What ``understudy status`` has said of one backup that was not ready.
+    """Output of ``understudy status`` about one backup that was not ready.
 
     Attributes:
         lines: below "not ready:", of the text.

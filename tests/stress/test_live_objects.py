@@ -89,7 +89,7 @@ class CountedBroker(GroupBroker):
         return self.process
 
     def census(self) -> Census:
-        """What is alive in this process."""
+        """Objects alive in this process."""
         path = self.data.with_suffix(".census")
         path.unlink(missing_ok=True)
         os.kill(self.pid, signal.SIGUSR2)
@@ -292,7 +292,7 @@ def test_nothing_of_10_000_transactions_is_left(tmp_path: Path) -> None:
 
 
 def check_counting(group: CountedGroup) -> None:
-    """What is looked for exists, and is counted while there is some of it."""
+    """The kinds that are looked for exist, and are counted while there are some."""
     for name in GONE:
         module, _, kind = name.rpartition(".")
         assert isinstance(getattr(importlib.import_module(module), kind), type), name
@@ -347,7 +347,7 @@ def remembers_completions(group: CountedGroup) -> bool:
 
 
 def left_over(before: Census, after: Census, ended: dict[str, int]) -> list[str]:
-    """What is more than it was, and should not be."""
+    """Things that are more than they were, and should not be."""
 
     def grown(what: str) -> dict[str, int]:
         return {

@@ -52,7 +52,7 @@ class ProbedBroker(GroupBroker):
         return self.process
 
     def probe(self) -> dict[str, Any]:
-        """What ``probed_broker`` has measured since this was asked last."""
+        """Measurements of ``probed_broker`` since they were asked for last."""
         path = self.data.with_suffix(".holds")
         path.unlink(missing_ok=True)
         os.kill(self.pid, signal.SIGUSR2)

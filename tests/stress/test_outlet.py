@@ -96,7 +96,7 @@ def outlet_pid(broker: GroupBroker) -> int:
 
 
 class Faults:
-    """What is killed, in turn."""
+    """Kills of brokers and of Kafka servers, in turn."""
 
     def __init__(self, group: Group, kafka: KafkaCluster) -> None:
         self._group = group
@@ -134,7 +134,7 @@ class Faults:
 
 @pytest.fixture
 def kafka_of_its_own(tmp_path: Path) -> Iterator[KafkaCluster]:
-    """It is killed in the midst of the test."""
+    """A Kafka cluster of its own, which is killed in the midst of the test."""
     cluster = lay_out_kafka(tmp_path / "kafka")
     cluster.start()
     yield cluster
@@ -192,7 +192,7 @@ def check_dead_letters(records: list[Got]) -> None:
 
 
 def arrived(hosts: str, topic: str, publisher: Publisher) -> bool:
-    """Whether each transaction that the client knows of is there. Kafka shows the last ones partition by partition."""
+    """True if each transaction that the client knows of is there. Kafka shows the last ones partition by partition."""
     records = read(hosts, topic)
     counts = Counter(each.name for each in records)
     queues = Counter(each.key for each in records)

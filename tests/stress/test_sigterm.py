@@ -121,7 +121,7 @@ def test_the_primary_of_a_group(tmp_path: Path) -> None:
 
 
 def test_an_auto_delete_queue_is_there_for_the_consumer_that_comes_back(tmp_path: Path) -> None:
-    """It goes when its consumer does; but the broker has sent that away itself, and another one leads now (DESIGN 4)."""
+    """The queue goes when its consumer does; but the broker sent that away itself, and another broker leads now (DESIGN 4)."""
     with running_group(tmp_path) as group:
         finder = Finder(group.ports)
         primary = group.primary()

@@ -1,4 +1,4 @@
-"""Who is not of the group, or not in his right mind, comes to a group at work: refused with a reason, and nobody else notices.
+"""Strangers that come to a group at work are refused with a reason, and the group does not notice.
 
 Starts that must be refused (a data directory that is locked, of another broker, of another group, of a newer format) are in
 ``tests/integration/test_bad_input.py``: for them a group is no different from one broker.
@@ -56,7 +56,7 @@ def test_a_broker_with_a_wrong_secret(group: Group, tmp_path: Path) -> None:
 
 
 def test_a_broker_of_another_group(group: Group, tmp_path: Path) -> None:
-    """It knows the secret, and believes that the address of its primary is what is our primary's."""
+    """The broker knows the secret, and believes that the address of its primary is that of ours."""
     store = tmp_path / "their.db"
     store_of_another_group(group.store, store, "theirs")
     with (
@@ -210,7 +210,7 @@ def ids(payload: bytes) -> bytes:
 
 
 def is_understood(message: bytes) -> bool:
-    """Whether a SYNC that is cut off here is one of an older broker, which says less."""
+    """True if a SYNC that is cut off here is one of an older broker, which says less."""
     with contextlib.suppress(
         UnderstudyError, struct.error, ValueError, IndexError, OverflowError
     ):  # as `HaBroker` has it
@@ -265,7 +265,7 @@ def hazards(epoch: int) -> Iterator[list[bytes]]:
 
 
 def test_nonsense_from_a_peer_that_knows_the_secret(group: Group) -> None:
-    """What cannot be understood ends its link, with a reason, and nothing else."""
+    """Unintelligible messages end their link, with a reason, and nothing else."""
     epoch = group.primary().row()["epoch"]
     with undisturbed(group, "sense"):
         for messages in nonsense(epoch):

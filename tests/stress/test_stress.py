@@ -96,7 +96,7 @@ def test_a_message_in_two_queues_is_reported(tmp_path: Path) -> None:
 
 
 def test_bad_input_ends_with_code_2() -> None:
-    """What else is refused: ``unit/client/stress/test_wishes.py``."""
+    """Further refusals: ``unit/client/stress/test_wishes.py``."""
     command = [str(PROGRAM), "stress", "--local", "--nemesis", "kill-primary,earthquake"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2

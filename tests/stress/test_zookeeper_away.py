@@ -21,7 +21,7 @@ LONGEST_PAUSE_S = 15.0
 
 
 def coordination(group: Group) -> set[str]:
-    """What the brokers say of their store."""
+    """States of the store, as the brokers report them."""
     return {str(row.get("coordination")) for row in group.rows().values()}
 
 
