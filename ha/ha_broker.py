@@ -12,8 +12,9 @@ from typing import Protocol
 
 import attrs
 
-from understudy.broker.core.broker import DISK, Broker
+from understudy.broker.core.broker import Broker
 from understudy.broker.core.clients.carrying import Destination
+from understudy.broker.core.turn.work_refusals import DISK
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.journal_gate import JournalGate, NoteFormatError
 from understudy.broker.log.record import UnknownExchangeTypeError, UnknownKindError
@@ -110,8 +111,7 @@ class HaBroker:
         self.primary: Primary | None = None
         broker.default_level = config.replicate
         broker.pauses.count_from(config.pause_ms)
-        broker.refusal_name = "NOT_PRIMARY"
-        broker.refusal = f"{config.broker} has not found a primary yet"
+        broker.reception.refuse(f"{config.broker} has not found a primary yet", "NOT_PRIMARY")
 
     def _next_request(self) -> int:
         self._requests += 1
@@ -343,7 +343,7 @@ class HaBroker:
         replicator = self.replicator
         if not replicator.is_foreign(group.founding):
             replicator.belongs_to(group.founding)
-            self.broker.founding = f"{group.founding:x}"
+            self.broker.reception.founded_as(f"{group.founding:x}")
             return False
         self.stopped = "the group was founded anew"
         self.broker.answering = self.broker.leading = False  # the process ends in a moment, and says nothing until then
@@ -556,8 +556,8 @@ class HaBroker:
         """The store holds this broker as the primary of ``group.epoch``."""
         replicator = self.replicator
         replicator.belongs_to(group.founding)
-        self.broker.founding = f"{group.founding:x}"
-        self.broker.elsewhere = None
+        self.broker.reception.founded_as(f"{group.founding:x}")
+        self.broker.reception.served_by(None)
         # Durable with the EPOCH record, before anything is said under it; and before the log is cut: see `DiskClaim`.
         replicator.note_group(group.epoch)
         replicator.cut_refused()
@@ -720,6 +720,6 @@ class HaBroker:
             leads = successor
         elif primary is not None and backup.primary != self.config.broker:
             leads = primary
-        self.broker.elsewhere = Destination(leads.broker, leads.link) if leads is not None else None
+        self.broker.reception.served_by(Destination(leads.broker, leads.link) if leads is not None else None)
         where = f"primary is amqp://{leads.amqp}" if leads is not None else "there is no primary at the moment"
-        self.broker.refusal = f"{self.config.broker} is a backup; {where}"
+        self.broker.reception.refuse(f"{self.config.broker} is a backup; {where}")

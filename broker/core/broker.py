@@ -9,7 +9,7 @@ handed to the journal and to the plugin's links. There is no other way out: noth
 from __future__ import annotations
 
 import sys
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ from understudy.broker.coordinators import CoordinatorChoice, Trigger
 from understudy.broker.core.branches.dtx_manager import DtxManager
 from understudy.broker.core.clients.consumer_timeouts import ConsumerTimeouts
 from understudy.broker.core.clients.judged_publishes import JudgedPublishes
-from understudy.broker.core.clients.large_permit import LargePermit
+from understudy.broker.core.clients.reception import Reception
+from understudy.broker.core.clients.unstable_bytes import UnstableBytes
 from understudy.broker.core.commits.alone import AloneStability
 from understudy.broker.core.commits.parted_bodies import PartedBodies
 from understudy.broker.core.commits.transactions import Transactions
@@ -37,10 +38,11 @@ from understudy.broker.core.requests.admin import AdminCommands
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.topology.exchange_deletion import delete_unbound
 from understudy.broker.core.turn.clock import Clock
+from understudy.broker.core.turn.counters import Counters
 from understudy.broker.core.turn.expiry_clock import ExpiryClock
-from understudy.broker.core.watching.facts import UNTOLD
+from understudy.broker.core.turn.work_refusals import WorkRefusals
+from understudy.broker.core.watching.hooks import Hooks
 from understudy.broker.core.watching.pause_watch import PauseWatch
-from understudy.broker.core.watching.told import Confirmed, Told, ToldChannel
 from understudy.broker.log import record
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.live_offsets import LiveOffsets
@@ -54,7 +56,6 @@ from understudy.broker.transactions.outcomes import Outcome
 from understudy.broker.transactions.tx_buffer import TxBuffer, groups_of
 
 if TYPE_CHECKING:
-    from understudy.broker.core.clients.carrying import Carrying, Destination
     from understudy.broker.core.clients.connection import Connection
     from understudy.broker.core.queues.consumer import Consumer
 
@@ -63,11 +64,6 @@ OPEN_BYTES = 128 << 10
 """An open batch of that many message bytes is closed though nobody waits for it."""
 LARGE_BATCH_BYTES = 256 << 20
 """With so much of large messages a batch is closed within a turn: one may be 512 MiB, and a batch takes a gigabyte."""
-DISK = "disk"
-BACKUP_DISK = "disk of a backup"
-MEMORY = "memory"
-"""Causes of refusing work that consumers make room for: see :meth:`Broker.refuse_work`."""
-MAKES_ROOM = frozenset({DISK, BACKUP_DISK, MEMORY})
 LAZY_MS = 2
 """Records that nobody waits for stay in the open batch at most that long, unless ``group.max_wait_ms`` says otherwise."""
 
@@ -76,34 +72,23 @@ class Broker:
     """One broker process's core.
 
     Attributes:
-        clients: how many connections are open: they have got through the handshake.
-        counters: since this core began.
-        delivered_before: messages delivered on channels that have ended. What an open channel has delivered it knows itself
-            (``Consuming.delivered``), so that a delivery counts nothing here.
         name: this broker's id; "" before it leads.
-        cluster, founding: told to clients by connection.start: name of the group, and number of its founding in hexadecimal;
-            of a broker alone the identity of its data directory. "" is not told.
         leading: it may change state: standalone, or the primary of its group.
         answering: it may tell and deliver; False while a promoted broker is recovering.
-        refusal: why clients are turned away at connection.open ("" if they are not), with ``refusal_name`` in front.
-        carrying: carries clients that would be refused to the broker that serves them; None: they are refused.
-        elsewhere: the broker that serves them, if it is known.
         default_level: of queues that do not say how much of them is replicated; None: nothing is, this broker is alone.
-        work_refused: why new work is refused before it enters the log ("" if it is not).
-        refused: how often something was refused since this core began: by cause of `refuse_work`, or by limit (``limits.py``).
         clock: the times that this core goes by.
-        on_delivered: are told of each message that is handed to a client, in the order of this list.
-        on_requeued: those of the state: are told of each message that is at its place in a queue again.
-        on_confirmed: are told which publishes of a channel one basic.ack confirms. A channel looks for listeners when it is opened.
-        on_argument_refused: are told of each method that is refused with 406 for an argument: connection, method, error's text.
-        on_told: are told when a client is told what became of a transaction.
+        work: why new work is refused.
+        counters: what this core has counted.
+        reception: connections, and what becomes of clients that come now.
+        unstable: octets that are not stable, of all connections.
+        hooks: listeners.
         frozen: no batch is closed: what is appended goes out when this is over, or is lost with this core. What is in the log
             becomes stable and is answered as ever.
         leaving: it turns its clients away. That a consumer goes with them says nothing of its queue: the client comes back, here
             or elsewhere.
     """
 
-    def __init__(  # noqa: PLR0915  # one statement a part
+    def __init__(
         self,
         state: BrokerState,
         gate: JournalGate,
@@ -120,41 +105,18 @@ class Broker:
         self.limits = limits
         self.random_bytes = random_bytes
         self.stability: Stability = AloneStability(state)
-        self.connections: set[Connection] = set()
-        self.clients = 0
         self.leading = False
         self.answering = False
         self.frozen = self.leaving = False
-        self.refusal = "the broker is starting"
-        self.refusal_name = "CONNECTION_FORCED"
-        self.carrying: Carrying | None = None
-        self.elsewhere: Destination | None = None
         self.default_level: ReplicationLevel | None = None
-        self.work_refused = ""
-        self.refused: Counter[str] = Counter()
-        self._refusals: dict[str, str] = {}
-        self.facts = UNTOLD
         self.clock = Clock(expiry_clock)
         self.epoch = 0
-        self.name = self.cluster = self.founding = ""
-        self.unstable_bytes = 0
-        self.permit, self.parted_bodies, self.pauses = LargePermit(), PartedBodies(self), PauseWatch(self)
-        self.counters = {
-            "published": 0,
-            "confirmed": 0,
-            "committed": 0,
-            "rolled_back": 0,
-            "expired": 0,
-            "unroutable": 0,
-            "consumers_timed_out": 0,
-            "dead_lettered_expired": 0,
-            "dead_lettered_maxlen": 0,
-            "dead_lettered_rejected": 0,
-            "dead_lettered_delivery_limit": 0,
-            "refused_maxlen": 0,
-            "deduplicated": 0,
-        }
-        self.delivered_before = 0
+        self.name = ""
+        self.work, self.counters, self.reception = WorkRefusals(), Counters(), Reception()
+        self.unstable = UnstableBytes(limits, self.reception)
+        self.hooks = Hooks(state.on_requeued)
+        self._totals = self.counters.totals
+        self.parted_bodies, self.pauses = PartedBodies(self), PauseWatch(self)
         self.publishers: list[Connection] = []
         self.after_release: list[Callable[[], None]] = []
         self.barred_names: dict[str, int] = {}
@@ -173,11 +135,6 @@ class Broker:
         self.moving, self.consumer_timeouts = Moving(self), ConsumerTimeouts(self)
         self.returning, self.delays = Returning(self), Delays(self)
         self.deduplicating, self.judged = Deduplicating(self), JudgedPublishes(self)
-        self.on_delivered: list[Callable[[Queue, Entry, bool], None]] = []
-        self.on_requeued = state.on_requeued
-        self.on_confirmed: list[Callable[[ToldChannel, list[Confirmed]], None]] = []
-        self.on_argument_refused: list[Callable[[Connection, int, str], None]] = []
-        self.on_told: list[Callable[[Told], None]] = []
         # At the end: the coordinator of a plugin may ask its host for anything while it is made.
         self.transactions = Transactions(self, coordinator)
 
@@ -210,7 +167,7 @@ class Broker:
         """Admit clients and answer from now on. This epoch's EPOCH record is stable."""
         self.log.apply_up_to(self.stability.stable_offset())
         self.dtx.adopt()
-        self.refusal = ""
+        self.reception.admit()
         self.answering = True
         self.moving.begin()
         self.barred_names = {name: at for name, at in self.barred_names.items() if self.bars(name)}
@@ -230,54 +187,16 @@ class Broker:
         return self._local_id
 
     def refuse_work(self, cause: str, reason: str) -> None:
-        """Refuse new work before it enters the log, for ``cause``; with an empty ``reason`` that cause is over.
-
-        A commit is answered 506, a confirmed publish nacked; who publishes otherwise is blocked. Work that is under way,
-        acknowledgements and rollbacks go on, and for a cause of ``MAKES_ROOM`` so do commits that only take messages.
-        """
-        if reason:
-            if cause not in self._refusals:
-                self.facts.tell("work_refused", cause=cause, reason=reason)
-            self._refusals[cause] = reason
-        elif self._refusals.pop(cause, ""):
-            self.facts.tell("work_taken", cause=cause)
-        refused = next(iter(self._refusals.values()), "")
-        if refused != self.work_refused:
-            self.work_refused = refused
-            for connection in list(self.connections):
-                if connection.paused or not refused:
-                    connection.check_bounds()
-
-    def refusal_causes(self) -> frozenset[str]:
-        """The causes for which new work is refused now."""
-        return frozenset(self._refusals)
-
-    def count_refused(self, reason: str) -> None:
-        """Count a publish, a commit or a connection that was refused for ``reason``, as `refuse_work` was given it."""
-        for cause, text in self._refusals.items():
-            if text == reason:
-                self.refused[cause] += 1
-                return
-
-    def count_limit(self, limit: str) -> None:
-        """Count something that was refused by ``limit`` (``limits.py``)."""
-        self.refused[limit] += 1
-
-    def count(self, counter: str, number: int = 1) -> None:
-        """Add to one of `counters`."""
-        self.counters[counter] += number
-
-    def client_came(self) -> None:
-        """A connection has got through its handshake."""
-        self.clients += 1
-
-    def client_left(self) -> None:
-        """Such a connection has ended."""
-        self.clients -= 1
-
-    def channel_ended(self, delivered: int) -> None:
-        """A channel has ended, on which ``delivered`` messages were delivered."""
-        self.delivered_before += delivered
+        """Refuse new work for ``cause``, or no more (`WorkRefusals.refuse`); connections that it concerns hear of it."""
+        work = self.work
+        before = work.reason
+        work.refuse(cause, reason)
+        if work.reason == before:
+            return
+        if work.reason:
+            self.reception.recheck_paused()
+        else:
+            self.reception.recheck_all()
 
     def commit_refused(self, tx: TxBuffer, *, brings: bool = False) -> str:
         """Why ``tx`` may not commit now, "" if it may; with ``brings`` it is about to publish more."""
@@ -285,34 +204,9 @@ class Broker:
             return overflow
         if tx.ids and (conflict := self.deduplicating.conflict(tx)):
             return conflict
-        if brings or not self.work_refused or any(message is not None for _, message, _ in tx.events):
-            return self.work_refused
-        return next((reason for cause, reason in self._refusals.items() if cause not in MAKES_ROOM), "")
-
-    def keeps(self, size_bytes: int) -> None:
-        """So many more bytes are kept until they become stable; negative: so many fewer that bounded nothing."""
-        self.unstable_bytes += size_bytes
-
-    def settled(self, size_bytes: int) -> None:
-        """So many bytes need no longer be kept for becoming stable; connections that wait for that go on."""
-        if self.unstable_bytes <= self.limits.unstable_bytes:  # so it was not full
-            self.unstable_bytes -= size_bytes
-            return
-        before = self.full
-        self.unstable_bytes -= size_bytes
-        if before and not self.full:
-            self.recheck_paused()
-
-    @property
-    def full(self) -> bool:
-        """Whether ``unstable_bytes`` are more than their limit, without those of the connection with the permit."""
-        return self.unstable_bytes - self.permit.held_bytes > self.limits.unstable_bytes
-
-    def recheck_paused(self) -> None:
-        """A bound of the broker is not reached any more: connections that are not read may be read again."""
-        for connection in list(self.connections):
-            if connection.paused:
-                connection.check_bounds()
+        if brings or not self.work.reason or any(message is not None for _, message, _ in tx.events):
+            return self.work.reason
+        return self.work.that_taking_does_not_end()
 
     # -- time -----------------------------------------------------------------------------------------------------
 
@@ -321,9 +215,8 @@ class Broker:
         clock = self.clock
         clock.tick(now_ms, wall_ms)
         self.pauses.ticked(now_ms)
-        for connection in list(self.connections):
-            connection.tick(now_ms)
-        self.permit.tick(clock.running_ms)
+        self.reception.tick(now_ms)
+        self.unstable.permit.tick(clock.running_ms)
         if self.leading and self.answering:
             self.expiry.tick(now_ms)
             self.delays.look()
@@ -335,7 +228,7 @@ class Broker:
 
     def note_open_bytes(self, size_bytes: int) -> None:
         """A message of an open transaction is about to be appended: nobody waits for it, but it takes memory."""
-        self.counters["published"] += 1
+        self._totals["published"] += 1
         self._open_bytes += size_bytes
         if self._dequeues:
             self.close_dequeues()
@@ -496,7 +389,7 @@ class Broker:
 
     def publish(self, queues: list[Queue], message: Message, expiration_ms: int | None) -> int:
         """Enqueue outside any transaction; returns the offset at which it is stable."""
-        self.counters["published"] += 1
+        self._totals["published"] += 1
         log = self.log
         if self._dequeues:
             self.close_dequeues()
@@ -600,7 +493,7 @@ class Broker:
 
     def expired(self, queue: Queue, entry: Entry) -> None:
         """Let go of a message that was taken and whose time has passed."""
-        self.counters["expired"] += 1
+        self._totals["expired"] += 1
         self.moving.leave(queue, entry, record.EXPIRED)
 
     def close_dequeues(self) -> None:
@@ -633,7 +526,7 @@ class Broker:
         elif not self.returning.come_back(queue, entry, rule, failed):
             return
         if entry.state == READY:  # else that is told when the message is at its place
-            for told in self.on_requeued:
+            for told in self.state.on_requeued:
                 told(queue, entry)
         self.schedule(queue)
 
@@ -715,16 +608,6 @@ class Broker:
                 return entry
             self.expired(queue, entry)
 
-    def tell_outcome(self, told: Told) -> None:
-        """Tell whoever listens; called only if there is a listener."""
-        for listener in self.on_told:
-            listener(told)
-
-    def tell_delivered(self, queue: Queue, entry: Entry) -> None:
-        """Tell whoever listens; called only if there is a listener."""
-        for told in self.on_delivered:
-            told(queue, entry, entry.redelivered)
-
     # -- topology -------------------------------------------------------------------------------------------------
 
     def declare_queue(
@@ -797,5 +680,4 @@ class Broker:
     def close_clients(self, name: str, text: str) -> None:
         """Turn every client away with connection.close 320. This core takes no others."""
         self.leaving = True
-        for connection in list(self.connections):
-            connection.force_close(name, text)
+        self.reception.close_all(name, text)

@@ -11,7 +11,8 @@ from typing import Protocol
 
 import attrs
 
-from understudy.broker.core.broker import BACKUP_DISK, Broker
+from understudy.broker.core.broker import Broker
+from understudy.broker.core.turn.work_refusals import BACKUP_DISK
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.move_record import Move
 from understudy.broker.plugin_api.plugin_commands import CommandRequest
@@ -152,7 +153,7 @@ class Primary:
             SetChanged(epoch=self.epoch, in_sync=self.in_sync.members, joined=(), left=(), reason="it begins to lead")
         )
         self._check_work()
-        broker.refusal = ""
+        broker.reception.admit()
 
     def suspend(self) -> None:
         """Note that the store has lost the group: alone in its set, this primary decides nothing."""

@@ -179,7 +179,7 @@ class StepDown:
         self._host.happened(StepDownBegins(successor=self.successor, by=by))
         text = f"{self._config.broker} is handing over to {self.successor} at {self._address}"
         self._broker.refuse_work(CAUSE, text)
-        self._broker.refusal = text
+        self._broker.reception.refuse(text)
 
     def _drain(self) -> None:
         self.phase = Phase.DRAINING
@@ -301,7 +301,7 @@ class StepDown:
         self.successor = ""
         broker = self._broker
         broker.frozen = broker.transactions.coordinator.hurried = False
-        broker.refusal = ""
+        broker.reception.admit()
         broker.refuse_work(CAUSE, "")
         if began:
             self._host.happened(StepDownFails(reason=text))

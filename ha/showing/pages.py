@@ -45,7 +45,7 @@ def health_pages(running: Callable[[], HaBroker | None]) -> Pages:
 def _primary(ha: HaBroker, _: Query) -> Page:
     if is_active(ha):
         return Page(_OK, _facts(ha) | {"blockers": []})
-    return Page(_NO, _facts(ha) | {"blockers": ha.blockers() or [ha.broker.refusal]})
+    return Page(_NO, _facts(ha) | {"blockers": ha.blockers() or [ha.broker.reception.refusal]})
 
 
 def _backup(ha: HaBroker, query: Query) -> Page:
@@ -77,5 +77,5 @@ def _facts(ha: HaBroker) -> dict[str, Any]:
         "status": ha.status.value,
         "epoch": group.epoch if group is not None else ha.replicator.epoch_seen,
         "primary": group.primary if group is not None else None,
-        "clients": clients_are(ha.broker),
+        "clients": clients_are(ha.broker.reception),
     }

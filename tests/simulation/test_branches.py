@@ -411,7 +411,7 @@ def test_below_the_minimum_nothing_is_prepared_and_what_is_prepared_waits() -> N
         for backup in group.backups:
             group.crash(backup)
         group.low.add(primary.name)  # its disk; and nobody is left who would be told
-        group.until("work is refused", lambda: bool(primary.node.broker.work_refused))
+        group.until("work is refused", lambda: bool(primary.node.broker.work.reason))
         order = hand.begin(calls.dtx_commit, X)
         with pytest.raises(Closed) as error:
             other(calls.dtx_prepare, Y)

@@ -429,7 +429,7 @@ def below_the_minimum(group: Scenario) -> tuple[SimNode, SimNode]:
     lost.start()
     group.until("removed", lambda: group.members == (primary.name,))
     group.cut_both(primary, lost)
-    group.until("known", lambda: primary.node.broker.work_refused != "")
+    group.until("known", lambda: primary.node.broker.work.reason != "")
     return primary, spare
 
 

@@ -87,7 +87,7 @@ def test_a_disk_has_room_again_before_its_primary_may_speak() -> None:
         group.free_disk(first)
         group.ready()
         group.run_ms(1_000)
-        assert group.primary.node.broker.work_refused == ""
+        assert group.primary.node.broker.work.reason == ""
 
 
 def test_a_joiner_whose_disk_was_full_for_a_moment_is_listed() -> None:

@@ -32,7 +32,7 @@ def names(group: Group) -> tuple[str, str]:
 
 
 def refused(group: Group) -> str:
-    return group.primary.node.broker.work_refused
+    return group.primary.node.broker.work.reason
 
 
 def test_a_backup_that_can_be_spared_leaves_and_comes_back(group: Group) -> None:
@@ -44,7 +44,7 @@ def test_a_backup_that_can_be_spared_leaves_and_comes_back(group: Group) -> None
     assert refused(group) == ""
     node = group.cluster.nodes[first]
     assert group.LOW in " ".join(node.ha.blockers())
-    assert node.node.broker.work_refused == group.LOW
+    assert node.node.broker.work.reason == group.LOW
     group.do(lambda client: publish(client, "low"))
     group.low = set()
     group.until("back", lambda: group.cluster.settled() and first in group.members)

@@ -123,7 +123,7 @@ def test_a_step_down_that_takes_too_long_is_given_up() -> None:
         assert group.primary is former
         group.until("published", lambda: order.over)
         assert order.error is None
-        assert former.node.broker.refusal == ""
+        assert former.node.broker.reception.refusal == ""
         hand(publish_confirmed, "q", b"2")
 
 
@@ -219,7 +219,7 @@ def test_without_the_store_it_is_refused_and_clients_notice_nothing(heard: str) 
             store.cut_off.add(primary.name)
         answers = step_down(group)
         for _ in range(10):
-            assert primary.node.broker.refusal == ""
+            assert primary.node.broker.reception.refusal == ""
             assert not primary.node.broker.frozen
             order = hand.begin(publish_confirmed, "q", b"1")
             group.until("published", lambda order=order: order.over, 100)  # type: ignore[misc]
@@ -248,12 +248,12 @@ def test_a_store_that_is_lost_while_the_primary_drains_ends_the_step_down() -> N
         group.run_ms(20)
         answers = step_down(group, to=successor.name)
         until_phase(group, primary, Phase.DRAINING)
-        assert primary.node.broker.refusal
+        assert primary.node.broker.reception.refusal
         group.cluster.store.cut_off.add(primary.name)
         primary.event(lambda ha: ha.coordination_lost())
         group.until("given up", lambda: bool(answers), 200)
         assert "the coordination store is not reached" in refusal(answers)
-        assert primary.node.broker.refusal == ""
+        assert primary.node.broker.reception.refusal == ""
         group.free_disk(successor)
 
 

@@ -352,7 +352,7 @@ class SimCluster:
             "queues to serve": [queue.name for queue in state.scheduled],
             "messages that come back": sum(map(len, broker.returning.gathered.values())),
             "messages to move": sum(map(len, broker.moving.waiting.values())),
-            "bytes that wait to become stable": broker.unstable_bytes,
+            "bytes that wait to become stable": broker.unstable.held,
             "connections whose turn has not ended": len(broker.publishers),
             "names that are barred and not known": [
                 name for name in broker.barred_names if state.outcomes.named(name) is None
@@ -365,7 +365,9 @@ class SimCluster:
             ],
             # Every 250 ms the surplus is trimmed, and a tenth of what there may be with it.
             "outcomes": max(0, len(state.outcomes) - broker.limits.outcome_limit * 11 // 10),
-            "connections that have ended": len(broker.connections - {session.connection for session in node.clients}),
+            "connections that have ended": len(
+                broker.reception.connections - {session.connection for session in node.clients}
+            ),
         }
         spilled = {
             entry.message.body

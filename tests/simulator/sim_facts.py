@@ -56,7 +56,7 @@ class SimFacts:
     def opened(self) -> None:
         """The opened core runs."""
         node = self._node.node
-        node.broker.facts = self._facts
+        node.broker.work.on_change.append(self._facts.work)
         MessageFacts(node.broker, self._facts)
         self._applied = AppliedFacts(node.state, self._facts)
 

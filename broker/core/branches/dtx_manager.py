@@ -248,7 +248,7 @@ class DtxManager:
         broker = self._broker
         assert work.tx is not None
         refused = broker.commit_refused(work.tx)
-        broker.count_refused(refused)
+        broker.work.count(refused)
         if not refused and not broker.log.may_hold(kind):
             refused = (
                 "a broker of the group, or one that is expected, cannot read records of prepared branches: upgrade it"
@@ -463,7 +463,7 @@ class DtxManager:
         asked_at = broker.log.end
 
         def say() -> None:
-            broker.tell_outcome(Told("channel.close", "unknown", channel, None, str(name[1]), name[0], asked_at))
+            broker.hooks.tell_outcome(Told("channel.close", "unknown", channel, None, str(name[1]), name[0], asked_at))
             raise _unknown(name)
 
         channel.held = True  # what comes next is not done

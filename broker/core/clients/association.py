@@ -61,7 +61,7 @@ class Association:
             self.record_accepts()
         limit = self._broker.limits.tx_bytes
         if tx.held_bytes > limit:
-            self._broker.count_limit(TX_SIZE)
+            self._broker.work.count_limit(TX_SIZE)
             raise ResourceErrorSoft(f"{self.work} holds {tx.held_bytes} bytes, the limit is {limit}")
         (publish or self._broker.transactions.publish)(tx, queues, message, expiration_ms)
 

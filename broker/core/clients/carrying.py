@@ -19,6 +19,7 @@ import attrs
 if TYPE_CHECKING:
     from understudy.broker.core.clients.carrier_header import CarrierHeader
     from understudy.broker.core.clients.connection import Transport
+    from understudy.broker.core.clients.reception import Reception
 
 RETRY_MS: Final = 200
 """After a dial that failed no other is made for so long, unless the primary has changed."""
@@ -36,21 +37,13 @@ class Destination:
     address: str
 
 
-class CarrierBroker(Protocol):
-    """The broker that takes clients at the moment, as far as carrying asks it. ``core.Broker`` is one."""
-
-    refusal: str
-    elsewhere: Destination | None
-    carrying: Carrying | None
-
-
-def clients_are(broker: CarrierBroker) -> str:
+def clients_are(reception: Reception) -> str:
     """Fate of a client that comes now: ``served``, ``carried``, ``waiting`` (for a primary) or ``refused``."""
-    if not broker.refusal:
+    if not reception.refusal:
         return "served"
-    if broker.carrying is None:
+    if reception.carrying is None:
         return "refused"
-    return "waiting" if broker.elsewhere is None else "carried"
+    return "waiting" if reception.elsewhere is None else "carried"
 
 
 class CarriedEnd(Protocol):
@@ -178,32 +171,32 @@ class Carrying:
         self._refused += 1
         return False
 
-    def leave(self, broker: CarrierBroker, transport: Transport, client: CarrierHeader, rest: bytes) -> None:
-        """``broker`` does not serve this client; :meth:`has_room` has said that it may be carried."""
+    def leave(self, reception: Reception, transport: Transport, client: CarrierHeader, rest: bytes) -> None:
+        """The broker of ``reception`` does not serve this client; :meth:`has_room` has said that it may be carried."""
         carried = Carried(client, rest, self.now_ms)
         carried.end = self._port.leave(transport, carried)
         self._waiting[carried] = None
-        self.go_on(broker)
+        self.go_on(reception)
 
-    def look(self, broker: CarrierBroker, now_ms: int) -> None:
+    def look(self, reception: Reception, now_ms: int) -> None:
         """Time passes.
 
         Args:
-            broker: takes clients at the moment.
+            reception: of the broker that takes clients at the moment.
             now_ms: monotonic time.
         """
         self.now_ms = now_ms
         if not self.busy:
             return
         for carried in list(self._waiting):
-            self._look_at(carried, broker)
-        self.go_on(broker)
-        self._part(broker)
+            self._look_at(carried, reception)
+        self.go_on(reception)
+        self._part(reception)
 
-    def go_on(self, broker: CarrierBroker) -> None:
+    def go_on(self, reception: Reception) -> None:
         """Dial for the clients that have waited longest, as many as may be dialed for at once."""
-        to = broker.elsewhere
-        if to is None or not broker.refusal:
+        to = reception.elsewhere
+        if to is None or not reception.refusal:
             return
         if to != self._last_to:
             self._last_to, self._not_before_ms = to, 0
@@ -216,13 +209,13 @@ class Carrying:
             self._dialing += 1
             carried.end.dial(to)
 
-    def _look_at(self, carried: Carried, broker: CarrierBroker) -> None:
-        now_ms, to = self.now_ms, broker.elsewhere
+    def _look_at(self, carried: Carried, reception: Reception) -> None:
+        now_ms, to = self.now_ms, reception.elsewhere
         if carried.stage is _Stage.DIALS and carried.to != to:
             self._cancel(carried)
         tried = bool(self._wait_ms or carried.reason) or to is None
-        if not broker.refusal or (tried and now_ms - carried.since_ms >= self._wait_ms):
-            self._hand_back(carried, refused=bool(broker.refusal))
+        if not reception.refusal or (tried and now_ms - carried.since_ms >= self._wait_ms):
+            self._hand_back(carried, refused=bool(reception.refusal))
             return
         heartbeat_ms = carried.client.heartbeat_s * 1_000
         if heartbeat_ms and now_ms - carried.beat_ms >= heartbeat_ms // 2:
@@ -285,15 +278,15 @@ class Carrying:
 
     # -- the end --------------------------------------------------------------------------------------------------
 
-    def _part(self, broker: CarrierBroker) -> None:
+    def _part(self, reception: Reception) -> None:
         """A broker that leads no more ends its connections itself; one that is cut off or stands still does not."""
         if not self._carried:
             self._parting_ms.clear()
             return
-        to = broker.elsewhere
+        to = reception.elsewhere
         leaders = {to.broker} if to is not None else set()
         for name in list(self._carried):
-            if name in leaders or (to is None and broker.refusal):
+            if name in leaders or (to is None and reception.refusal):
                 self._parting_ms.pop(name, None)
             elif self.now_ms >= self._parting_ms.setdefault(name, self.now_ms + PARTING_MS):
                 for carried in list(self._carried[name]):

@@ -299,7 +299,7 @@ class Channel:
     def _too_large(self, args: tuple[Any, ...]) -> None:
         """A basic.publish whose header announces too much: refused with the code and the words of RabbitMQ."""
         size, most = args
-        self.broker.count_limit(MESSAGE_SIZE)
+        self.broker.work.count_limit(MESSAGE_SIZE)
         text = f"message size {size} is larger than configured max size {most}"
         self.fail(PreconditionFailedError(text), BASIC_PUBLISH)
 

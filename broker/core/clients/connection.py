@@ -163,6 +163,8 @@ class Connection:
     ) -> None:
         self.broker = broker
         self._clock = broker.clock
+        self._reception, self._unstable, self._work = broker.reception, broker.unstable, broker.work
+        self._log, self._limits, self._complete = broker.log, broker.limits, broker.complete
         self.transport = transport
         self.name = name
         self.phase = Phase.HEADER
@@ -206,7 +208,7 @@ class Connection:
         self._opened_ms: int | None = None  # what the handshake's time is counted from: the first tick that sees it
         self._doubted: Phase | None = None  # the last tick found it late, in this phase
         self._sent_ms = self._clock.now_ms
-        broker.connections.add(self)
+        self._reception.connections.add(self)
 
     # -- bytes ----------------------------------------------------------------------------------------------------
 
@@ -243,7 +245,7 @@ class Connection:
         if self.phase is not Phase.HEADER:
             if self.phase is Phase.VERIFYING:
                 self._early += data
-            elif self.may_leave and self.broker.carrying is not None:
+            elif self.may_leave and self._reception.carrying is not None:
                 self._early = self._parser.pending + data
             return data
         self._early += data
@@ -271,7 +273,7 @@ class Connection:
         self.carried_by = carrier
         self.certificate = client.certificate
         self.client_properties = client.client_properties
-        self._parser.frame_max = self.broker.limits.frame_max
+        self._parser.frame_max = self._limits.frame_max
         self.phase = Phase.TUNE
         self.guard(0, CONNECTION_OPEN, self._open_taken_over, client, user)
         if rest:
@@ -286,7 +288,7 @@ class Connection:
 
     def _leave(self, vhost: str) -> bool:
         """Have the client carried to the broker that serves it; False if that cannot be."""
-        carrying, user = self.broker.carrying, self.user
+        carrying, user = self._reception.carrying, self.user
         if carrying is None or not self.may_leave or self._can(REDIRECT) or not carrying.has_room():
             return False
         assert user is not None
@@ -303,7 +305,7 @@ class Connection:
         )
         transport, rest = self.transport, after_open(self._early)
         self._finish("the client is carried to the broker that serves it")
-        carrying.leave(self.broker, transport, client, rest)
+        carrying.leave(self._reception, transport, client, rest)
         return True
 
     def write(self, frames: bytes) -> None:
@@ -314,9 +316,9 @@ class Connection:
         self._output_bytes += len(frames)
         if self.congested:  # what is written nevertheless are answers, which its next questions would only make more
             self._congested_bytes += len(frames)
-            if self._congested_bytes > self.broker.limits.outgoing_bytes_per_client and not self.paused:
+            if self._congested_bytes > self._limits.outgoing_bytes_per_client and not self.paused:
                 self.check_bounds()
-        elif self._output_bytes > self.broker.limits.outgoing_bytes_per_client:
+        elif self._output_bytes > self._limits.outgoing_bytes_per_client:
             self.congested = True  # in this turn; when the driver has written it knows more
 
     def take_output(self) -> list[bytes]:
@@ -371,8 +373,8 @@ class Connection:
             return
         if self._opened_ms is None:
             self._opened_ms = now_ms
-        if now_ms - self._opened_ms >= self.broker.limits.handshake_timeout_ms:
-            self._doubt(f"no {self.phase.value} within {self.broker.limits.handshake_timeout_ms} ms")
+        if now_ms - self._opened_ms >= self._limits.handshake_timeout_ms:
+            self._doubt(f"no {self.phase.value} within {self._limits.handshake_timeout_ms} ms")
 
     def _doubt(self, reason: str) -> None:
         """Give up at the second tick in a row, unless it has got on: after a pause of this process the first may precede the reads.
@@ -455,9 +457,9 @@ class Connection:
             raise CommandInvalidError(f"{method_name(key)} is not expected in phase {phase.value}")
 
     def _start(self) -> None:
-        broker = self.broker
         mechanisms = offered(self.external)
-        self.write(_start_frame(broker.cluster, broker.founding, broker.limits.mandatory_at_commit, mechanisms))
+        reception = self._reception
+        self.write(_start_frame(reception.cluster, reception.founding, self._limits.mandatory_at_commit, mechanisms))
         self.phase = Phase.START
 
     def _log_in(self, mechanism: str, response: bytes) -> None:
@@ -476,7 +478,7 @@ class Connection:
             self._close_for(user, CONNECTION_START_OK)
             return
         self.user = user
-        limits = self.broker.limits
+        limits = self._limits
         self._parser.frame_max = limits.frame_max
         self.send(0, CONNECTION_TUNE, limits.channel_max, limits.frame_max, limits.heartbeat_s)
         self.phase = Phase.TUNE
@@ -485,7 +487,7 @@ class Connection:
                 self.take_event(event)
 
     def _tune(self, channel_max: int, frame_max: int, heartbeat_s: int) -> None:
-        limits = self.broker.limits
+        limits = self._limits
         if channel_max > limits.channel_max:
             raise NotAllowedError(
                 f"negotiated channel_max = {channel_max} is higher than the maximum allowed value ({limits.channel_max})"
@@ -506,17 +508,18 @@ class Connection:
     def _open(self, vhost: str) -> None:
         assert self.user is not None
         broker = self.broker
-        if broker.refusal:
+        reception = self._reception
+        if reception.refusal:
             if self._leave(vhost):
                 return
-            self._close(320, f"{broker.refusal_name} - {broker.refusal}", CONNECTION_OPEN)
+            self._close(320, f"{reception.refusal_name} - {reception.refusal}", CONNECTION_OPEN)
             return
         self.user.require_vhost(vhost)
-        if broker.clients >= broker.limits.connections:
-            broker.count_limit(CONNECTIONS)
+        if broker.counters.clients >= broker.limits.connections:
+            self._work.count_limit(CONNECTIONS)
             raise NotAllowedError(f"connection refused: node connection limit ({broker.limits.connections}) is reached")
         self._admitted = True
-        broker.client_came()
+        broker.counters.client_came()
         self.vhost = vhost
         self.phase = Phase.RUNNING
         self._early = b""
@@ -538,23 +541,22 @@ class Connection:
         self.published(0)  # the bounds are looked at when the turn ends
         self.unstable_bytes += size_bytes
         if size_bytes > 0:
-            self.broker.keeps(size_bytes)
+            self._unstable.keeps(size_bytes)
         else:
-            self.broker.settled(-size_bytes)
+            self._unstable.settled(-size_bytes)
 
     def turn_ended(self, offset: int) -> None:
         """What was published in this turn is outstanding until the log is applied up to ``offset``."""
         size = self._turn_bytes
         self._turn_bytes = 0
-        broker = self.broker
-        if offset > broker.log.applied:  # else it went to queues outside the log, and is there
+        if offset > self._log.applied:  # else it went to queues outside the log, and is there
             self.unstable_bytes += size
-            broker.keeps(size)
-            broker.complete(offset, self._settled, size)
+            self._unstable.keeps(size)
+            self._complete(offset, self._settled, size)
         # Who publishes nothing may go on, and so may who can be told no: confirms are nacks, transactions end with 506.
-        refused = self.published_plainly and bool(broker.work_refused)
+        refused = self.published_plainly and bool(self._work.reason)
         if refused and not self._refused:
-            broker.count_refused(broker.work_refused)
+            self._work.count(self._work.reason)
         self._refused = refused
         self.published_plainly = False
         self.check_bounds()
@@ -563,14 +565,14 @@ class Connection:
         """So much of messages that have not come whole is held, after a read of ``read_bytes``."""
         if self.phase is not Phase.RUNNING:
             return
-        broker = self.broker
         more = size_bytes - self.unfinished_bytes
         self.unfinished_bytes = size_bytes
-        broker.keeps(more)
-        if broker.permit.holder is self:
-            broker.permit.received(read_bytes)
-            if more < 0 and self.held_bytes <= broker.limits.unstable_bytes_per_connection:
-                broker.permit.release(self)  # a message is whole: it is the turn of others
+        unstable = self._unstable
+        unstable.keeps(more)
+        if unstable.permit.holder is self:
+            unstable.permit.received(read_bytes)
+            if more < 0 and self.held_bytes <= self._limits.unstable_bytes_per_connection:
+                unstable.permit.release(self)  # a message is whole: it is the turn of others
         self.check_bounds()
 
     @property
@@ -586,7 +588,7 @@ class Connection:
     @property
     def waits_for_client(self) -> bool:
         """True if this connection is read again, or a channel goes on, only when the client takes what it was sent."""
-        unread = self._congested_bytes > self.broker.limits.outgoing_bytes_per_client
+        unread = self._congested_bytes > self._limits.outgoing_bytes_per_client
         return unread or any(channel.waits_for_client for channel in self.channels.values())
 
     def stalled(self, size_bytes: int, waited_ms: int) -> None:
@@ -602,13 +604,13 @@ class Connection:
         self._parser.keep_no_content()
         size_bytes, self.unfinished_bytes = self.unfinished_bytes, 0
         if size_bytes:
-            self.broker.settled(size_bytes)
-        self.broker.permit.release(self)
+            self._unstable.settled(size_bytes)
+        self._unstable.permit.release(self)
 
     def _settled(self, size_bytes: int) -> None:
         self.unstable_bytes -= size_bytes
-        self.broker.settled(size_bytes)
-        if self.paused or self.broker.permit.holder is self:
+        self._unstable.settled(size_bytes)
+        if self.paused or self._unstable.permit.holder is self:
             self.check_bounds()
 
     def postponed(self, size_bytes: int) -> None:
@@ -618,23 +620,23 @@ class Connection:
         """
         self.unstable_bytes += size_bytes
         if size_bytes > 0:
-            self.broker.keeps(size_bytes)
+            self._unstable.keeps(size_bytes)
             self.check_bounds()
         else:
-            self.broker.settled(-size_bytes)
+            self._unstable.settled(-size_bytes)
 
     def check_bounds(self) -> None:
         """Stop or resume reading this connection, and say so to a client that announced ``connection.blocked``."""
-        broker = self.broker
-        limits = broker.limits
-        permit = broker.permit
+        limits = self._limits
+        unstable = self._unstable
+        permit = unstable.permit
         if (
             not self.paused
             and not self._blocked
             and not self._refused
             and not self._congested_bytes
             and permit.holder is None  # nor does this connection wait for the permit: it would not be read
-            and broker.unstable_bytes <= limits.unstable_bytes
+            and unstable.held <= limits.unstable_bytes
             and self.held_bytes <= limits.unstable_bytes_per_connection
         ):
             return  # no bound is near: so it is with nearly every turn that publishes
@@ -646,7 +648,7 @@ class Connection:
         elif self.held_bytes <= limits.unstable_bytes_per_connection:
             permit.release(self)
         if self._refused and not reason:
-            reason = broker.work_refused
+            reason = self._work.reason
             self._refused = bool(reason)
         unread = self._congested_bytes > limits.outgoing_bytes_per_client
         paused = ((bool(reason) or unread) and self.phase is not Phase.CLOSING) or self.phase is Phase.VERIFYING
@@ -664,11 +666,11 @@ class Connection:
 
     def _bound_reached(self) -> str:
         """Why this connection holds too much, or all connections together do; "" if neither is so."""
-        broker = self.broker
-        limits = broker.limits
+        limits = self._limits
         held = self.held_bytes
-        if broker.full:
-            return f"{broker.unstable_bytes} bytes wait to become stable, the limit is {limits.unstable_bytes}"
+        unstable = self._unstable
+        if unstable.full:
+            return f"{unstable.held} bytes wait to become stable, the limit is {limits.unstable_bytes}"
         if held > limits.unstable_bytes_per_connection:
             return (
                 f"{held} bytes of this connection wait to become stable, "
@@ -708,7 +710,7 @@ class Connection:
 
     def _close_channel(self, channel: Channel, error: SoftError, key: int) -> None:
         if key in WITH_ARGUMENTS and isinstance(error, PreconditionFailedError) and not channel.awaiting:
-            for told in self.broker.on_argument_refused:
+            for told in self._reception.on_argument_refused:
                 told(self, key, error.reply_text)
         channel.end(error.reply_text)
         self._parser.drop_content(channel.number)
@@ -728,7 +730,7 @@ class Connection:
         patient = self._clock.running_ms < self._closes_ms
         if self.phase is Phase.RUNNING and not self._drained(patient):
             return
-        if patient and self.published_to > self.broker.log.applied:
+        if patient and self.published_to > self._log.applied:
             return
         self._closes_ms = 0
         self.send(0, CONNECTION_CLOSE_OK)
@@ -750,8 +752,8 @@ class Connection:
         self._drop_unfinished()
         self.paused = False
         self._end_channels("closed by the client")
-        if self.published_to > self.broker.log.applied:
-            self.broker.complete(self.broker.log.end, lambda _: self.close_when_drained(), None)
+        if self.published_to > self._log.applied:
+            self._complete(self._log.end, lambda _: self.close_when_drained(), None)
         return True
 
     def channel_closed(self, channel: Channel) -> None:
@@ -804,13 +806,13 @@ class Connection:
         self._end_channels(reason)
         if self._admitted:
             self._admitted = False
-            self.broker.client_left()
+            self.broker.counters.client_left()
         self.phase = Phase.CLOSED
         self.secret_waits = False
         self.close_reason = self.close_reason or reason
         self.finished = True
         self.paused = False
-        self.broker.connections.discard(self)
+        self._reception.connections.discard(self)
         self._held.clear()
         self.routes.clear()  # to exclusive queues, whose owner this is
         self.transport.wake()

@@ -141,7 +141,7 @@ class HeldMessages:
         if consumer is not None and consumer.timed_out:
             return True
         text = _says(channel, delivery, timeout_ms)
-        self._broker.count("consumers_timed_out")
+        self._broker.counters.count("consumers_timed_out")
         for told in self._broker.consumer_timeouts.on_timed_out:
             told(channel.connection, text)
         there = consumer is not None and channel.consuming.consumers.get(consumer.tag) is consumer
@@ -182,7 +182,7 @@ class ConsumerTimeouts:
             return
         self._next_ms = now_ms + EVERY_MS
         passed_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
-        for connection in list(self._broker.connections):
+        for connection in list(self._broker.reception.connections):
             for channel in list(connection.channels.values()):
                 if not channel.closing and channel.consuming.ledger.outstanding:
                     channel.consuming.held.look(now_ms, passed_ms)

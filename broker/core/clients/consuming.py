@@ -59,6 +59,8 @@ class Consuming:
         self._connection = channel.connection
         self._broker = channel.broker
         self._clock = channel.broker.clock
+        self._hooks = channel.broker.hooks
+        self._on_delivered = self._hooks.on_delivered
         self.demarcation: Transacting | Association = channel.transacting
         self.consumers: dict[str, Consumer] = {}
         self._cancelled: dict[str, Consumer] = {}
@@ -227,8 +229,8 @@ class Consuming:
         )
         connection.write(self._with_body(frames, properties, message) if large else frames)
         broker = self._broker
-        if broker.on_delivered:
-            broker.tell_delivered(queue, entry)
+        if self._on_delivered:
+            self._hooks.tell_delivered(queue, entry)
         if consumer.no_ack:
             broker.dequeue(queue, entry, record.ACKNOWLEDGED)
 
@@ -275,8 +277,8 @@ class Consuming:
             self._connection.frame_max,
         )
         self._connection.write(self._with_body(frames, properties, message) if large else frames)
-        if broker.on_delivered:
-            broker.tell_delivered(queue, entry)
+        if self._on_delivered:
+            self._hooks.tell_delivered(queue, entry)
         if no_ack:
             broker.dequeue(queue, entry, record.ACKNOWLEDGED)
 
@@ -362,7 +364,7 @@ class Consuming:
 
     def end(self) -> None:
         """Return outstanding messages to their queues, at their places, marked redelivered. Their consumer has failed."""
-        self._broker.channel_ended(self.delivered)
+        self._broker.counters.channel_ended(self.delivered)
         self._cancelled.clear()
         for delivery in self.ledger.take_all():
             if delivery.entry.state == ACQUIRED:

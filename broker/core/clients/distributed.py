@@ -158,7 +158,7 @@ class Distributed:
 
     def _decision(self, asker: Asker, method: str, args: tuple[Any, ...]) -> Callable[[Any], None]:
         """`_answer` of a verb that prepares or decides a branch; whoever listens hears what the manager is told."""
-        if not self._broker.on_told:
+        if not self._broker.hooks.on_told:
             return self._answer(asker)
         name = self._name(args)
         tx = self._broker.dtx.content(name)
@@ -170,7 +170,7 @@ class Distributed:
                 return False
             xa = XaStatus(status)
             outcome = _DECIDED.get((method, xa), xa.name.lower())
-            self._broker.tell_outcome(Told(method, outcome, channel, tx, str(name[1])))
+            self._broker.hooks.tell_outcome(Told(method, outcome, channel, tx, str(name[1])))
             return True
 
         return self._answer(_ToldAsker(asker.key, tell))
@@ -301,7 +301,7 @@ class Distributed:
 
         def answer() -> None:
             more, packed = self._broker.dtx.in_doubt(connection.vhost, args[0], limit_bytes)
-            if asker.answer(more, packed) and self._broker.on_told and not more and not args[0]:
+            if asker.answer(more, packed) and self._broker.hooks.on_told and not more and not args[0]:
                 self._tell_list(connection.vhost, packed)
 
         self._channel.answer_when_acknowledged(asker.key, answer)
@@ -310,7 +310,9 @@ class Distributed:
         """A manager was told all branches that are in doubt."""
         broker = self._broker
         prepared = prepared_in(packed)
-        broker.tell_outcome(Told("dtx.recover-ok", "listed", self._channel, None, "", vhost, broker.log.end, prepared))
+        broker.hooks.tell_outcome(
+            Told("dtx.recover-ok", "listed", self._channel, None, "", vhost, broker.log.end, prepared)
+        )
 
     # -- the end --------------------------------------------------------------------------------------------------
 

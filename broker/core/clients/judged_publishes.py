@@ -67,7 +67,7 @@ class JudgedPublishes:
                 self._wait(publish, queues, claim)
                 return True
             if len(fresh) < len(queues):
-                broker.count("deduplicated")
+                broker.counters.count("deduplicated")
             if not fresh:
                 publishing.confirm(broker.provable(), 0)
                 return True
@@ -119,7 +119,7 @@ class JudgedPublishes:
         for queue in full:
             if queue.limits is not None and queue.limits.dead_letters:
                 broker.moving.refused(queue, message)
-        broker.count("refused_maxlen")
+        broker.counters.count("refused_maxlen")
         publish.channel.publishing.refuse()
         return False
 

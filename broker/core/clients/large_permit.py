@@ -63,13 +63,13 @@ class LargePermit:
 
     def _give(self, connection: Connection) -> None:
         broker = connection.broker
-        was_full = broker.full
+        was_full = broker.unstable.full
         self.waiting.pop(connection, None)
         self.holder = connection
         self._bytes = 0
         self._since_ms = broker.clock.running_ms
-        if was_full and not broker.full:
-            broker.recheck_paused()
+        if was_full and not broker.unstable.full:
+            broker.reception.recheck_paused()
 
     def release(self, connection: Connection) -> None:
         """``connection`` neither needs the permit nor waits for it: the next one has it, if there is one."""

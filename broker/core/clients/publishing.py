@@ -55,6 +55,8 @@ class Publishing:
         self._channel = channel
         self._connection = channel.connection
         self._broker = channel.broker
+        self._work = channel.broker.work
+        self._count = channel.broker.counters.count
         self._registry = channel.broker.state.registry
         self.demarcation: Transacting | Association = channel.transacting
         self.confirming = False
@@ -64,7 +66,7 @@ class Publishing:
         self._acked_tag = 0
         self._ack_upto = 0
         self._nacked: list[int] = []
-        self._unconfirmed: deque[Confirmed] | None = deque() if channel.broker.on_confirmed else None
+        self._unconfirmed: deque[Confirmed] | None = deque() if channel.broker.hooks.on_confirmed else None
 
     def handlers(self) -> dict[int, Handler]:
         return {CONFIRM_SELECT: self._select}
@@ -94,9 +96,9 @@ class Publishing:
                 queues, properties = self._with_copies(exchange, routing_key, queues, properties)
         if properties[1] & USER_ID_BIT:
             self._check_user(properties)
-        broker = self._broker
-        if broker.work_refused and self._refused():
+        if self._work.reason and self._refused():
             return
+        broker = self._broker
         # Message(...), without the call of the class: see Queue.enqueue.
         message = _new(Message)
         message.exchange = exchange
@@ -138,12 +140,12 @@ class Publishing:
         Others are taken, and their connection is not read any more (False). A transaction must not be made to wait like that: its
         rollback, which may be all that makes room, would not be read.
         """
-        broker = self._broker
+        work = self._work
         if self.demarcation.active:
-            broker.count_refused(broker.work_refused)
-            raise ResourceErrorSoft(broker.work_refused)
+            work.count(work.reason)
+            raise ResourceErrorSoft(work.reason)
         if self.confirming:
-            broker.count_refused(broker.work_refused)
+            work.count(work.reason)
             self.refuse()
         return self.confirming
 
@@ -331,7 +333,7 @@ class Publishing:
         With ``mandatory_at_commit`` the channel's transaction keeps an unroutable message until it is committed, as in RabbitMQ.
         """
         if not queues:
-            self._broker.count("unroutable")
+            self._count("unroutable")
         if not queues and mandatory:
             transacting = self._channel.transacting
             if self._broker.limits.mandatory_at_commit and transacting.active and self.demarcation is transacting:
@@ -407,10 +409,10 @@ class Publishing:
         """One basic.ack for everything that this release covered."""
         upto = self._ack_upto
         multiple = upto > self._acked_tag + 1
-        self._broker.count("confirmed", upto - self._acked_tag)
+        self._count("confirmed", upto - self._acked_tag)
         if self._nacked:
             later = [tag for tag in self._nacked if tag > upto]
-            self._broker.count("confirmed", len(later) - len(self._nacked))
+            self._count("confirmed", len(later) - len(self._nacked))
             self._nacked = later
         self._acked_tag = upto
         if not self._channel.ended and not self._channel.closing:
@@ -422,7 +424,7 @@ class Publishing:
         confirmed = []
         while unconfirmed and unconfirmed[0][0] <= upto:
             confirmed.append(unconfirmed.popleft())
-        for told in self._broker.on_confirmed:
+        for told in self._broker.hooks.on_confirmed:
             told(self._channel, confirmed)
 
 

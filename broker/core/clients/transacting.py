@@ -88,6 +88,7 @@ class Transacting:
         self._channel = channel
         self._broker = channel.broker
         self._clock = channel.broker.clock
+        self._hooks = channel.broker.hooks
         self.active = False
         self._tx_id = 0
         self._told_id = 0
@@ -136,7 +137,7 @@ class Transacting:
             self._record_accepts(session)
         limit = self._broker.limits.tx_bytes
         if tx.size_bytes + len(tx.events) * MESSAGE_BYTES > limit:  # tx.held_bytes, without a call for every message
-            self._broker.count_limit(TX_SIZE)
+            self._broker.work.count_limit(TX_SIZE)
             raise ResourceErrorSoft(
                 f"transaction {tx_id_text(tx.tx_id)} holds {tx.held_bytes} bytes, the limit is {limit}"
             )
@@ -156,7 +157,7 @@ class Transacting:
         session.unroutable_bytes += message.held_bytes
         limit = self._broker.limits.tx_memory_bytes
         if session.unroutable and session.unroutable_bytes > limit:
-            self._broker.count_limit(TX_SIZE)
+            self._broker.work.count_limit(TX_SIZE)
             raise ResourceErrorSoft(
                 f"transaction {tx_id_text(session.tx.tx_id)} holds {session.unroutable_bytes} bytes of mandatory messages "
                 f"that no queue takes, the limit is {limit}"
@@ -240,7 +241,7 @@ class Transacting:
             return
         refused = broker.commit_refused(session.tx)
         if refused:
-            broker.count_refused(refused)
+            broker.work.count(refused)
             raise ResourceErrorSoft(refused)
         if session.unrecorded:
             self._record_accepts(session)
@@ -306,8 +307,8 @@ class Transacting:
             channel.resume()
 
     def _tell_outcome(self, answer: str, outcome: Outcome, tx: TxBuffer) -> None:
-        if self._broker.on_told:
-            self._broker.tell_outcome(Told(answer, outcome.text, self._channel, tx))
+        if self._hooks.on_told:
+            self._hooks.tell_outcome(Told(answer, outcome.text, self._channel, tx))
 
     def _committed(self, session: Session) -> None:
         for delivery in session.requeued:

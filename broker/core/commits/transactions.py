@@ -68,6 +68,7 @@ class Transactions:
     def __init__(self, broker: CommitsPort, choice: CoordinatorChoice | None = None) -> None:
         self.broker = self._broker = broker
         self._clock = broker.clock
+        self._count = broker.counters.count
         self.choice = CoordinatorChoice() if choice is None else choice
         self._state = broker.state
         self.recorder = TransactionRecorder(broker.state)
@@ -249,7 +250,7 @@ class Transactions:
             tx.observed_by(None)
         else:
             self._state.forget_unlogged(tx, reason)
-        self._broker.count("rolled_back")
+        self._count("rolled_back")
         return offset
 
     def refuse(self, tx: TxBuffer, reason: str) -> None:
@@ -307,7 +308,7 @@ class Transactions:
 
     def commit_ordered(self, tx: TxBuffer) -> None:
         """Called by the order when ``tx`` has been applied."""
-        self._broker.count("committed")
+        self._count("committed")
         if tx.observer is not None:
             tx.observer.commit(tx)
 
@@ -330,7 +331,7 @@ class Transactions:
     def _rolled_back(self, tx: TxBuffer) -> None:
         """The log is applied up to the ROLLBACK that follows the PREPARE of ``tx``."""
         assert tx.state is TxState.ROLLED_BACK, f"transaction {tx.tx_id} has a stable ROLLBACK and is {tx.state.value}"
-        self._broker.count("rolled_back")
+        self._count("rolled_back")
         if tx.observer is not None:
             tx.observer.rollback(tx)
         self.coordinator.rolled_back(tx)

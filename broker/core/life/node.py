@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from understudy.broker.coordinators import CoordinatorChoice
-from understudy.broker.core.broker import DISK, MEMORY, Broker
+from understudy.broker.core.broker import Broker
 from understudy.broker.core.life.compaction import Compaction
 from understudy.broker.core.life.continuing import continue_state
 from understudy.broker.core.life.recovery import Recovery, checkpoint_parts
@@ -18,6 +18,7 @@ from understudy.broker.core.limits import Limits
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.topology.policies import Policies
 from understudy.broker.core.turn.expiry_clock import ExpiryClock
+from understudy.broker.core.turn.work_refusals import DISK, MEMORY
 from understudy.broker.log import frame, journal_gate
 from understudy.broker.log.journal_gate import JournalGate, JournalPort
 from understudy.broker.message import Spill
@@ -127,7 +128,7 @@ class BrokerNode:
     def holds_what_goes(self) -> bool:
         """True if refusing new work helps the memory: there are messages to take, or much that is not whole or not stable."""
         broker = self.broker
-        return self.state.holds_messages() or broker.unstable_bytes > broker.limits.unstable_bytes_per_connection
+        return self.state.holds_messages() or broker.unstable.held > broker.limits.unstable_bytes_per_connection
 
     def durable_to(self, frames: int) -> None:
         """The first ``frames`` frames given to the journal are fsynced."""

@@ -49,6 +49,7 @@ class Moving:
     def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
         self._clock = broker.clock
+        self._totals = broker.counters.totals
         self.waiting: dict[Queue, deque[tuple[Entry, int]]] = {}
         self._moves = self._bytes = self.moved_at = 0
         self._appended = self._others = 0
@@ -156,7 +157,7 @@ class Moving:
         rule = queue.dead_letters
         assert rule is not None, f"queue {queue.name} has no dead-letter exchange"
         if tx.held_bytes > broker.limits.tx_bytes:
-            broker.count_limit(TX_SIZE)
+            broker.work.count_limit(TX_SIZE)
             raise ResourceErrorSoft(f"{named} holds {tx.held_bytes} bytes, the limit is {broker.limits.tx_bytes}")
         if not self._reads_moves:
             raise ResourceErrorSoft(
@@ -239,7 +240,7 @@ class Moving:
         return self._broker.log.may_hold(record.MOVE) or self._broker.state.record_format >= record.MOVES_VERSION
 
     def _count(self, reason: int) -> None:
-        self._broker.counters["dead_lettered_" + REASON_NAMES[reason]] += 1
+        self._totals["dead_lettered_" + REASON_NAMES[reason]] += 1
 
     def _targets(self, queue: Queue, message: Message, rule: DeadLetterRule, reason: int) -> list[Queue]:
         """The queues that a message which dies in ``queue`` goes to."""

@@ -56,6 +56,7 @@ class Deduplicating:
     def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
         self._clock = broker.clock
+        self._count = broker.counters.count
         self._stated_ms = 0
 
     # -- publishes --------------------------------------------------------------------------------------------------------
@@ -141,7 +142,7 @@ class Deduplicating:
         return fresh if len(fresh) == len(queues) else self._dropped(fresh)
 
     def _dropped(self, queues: list[Queue]) -> list[Queue]:
-        self._broker.count("deduplicated")
+        self._count("deduplicated")
         return queues
 
     def conflict(self, tx: TxBuffer) -> str:

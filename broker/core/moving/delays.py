@@ -29,6 +29,7 @@ class Delays:
     def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
         self._clock = broker.clock
+        self._on_requeued = broker.hooks.on_requeued
         self._withhold = broker.state.withhold
         self._heap: list[tuple[int, int, Queue]] = []
         self._noted: dict[Queue, int] = {}
@@ -93,7 +94,7 @@ class Delays:
                 broker.expired(queue, entry)
             else:
                 queue.release(entry)
-                for told in broker.on_requeued:
+                for told in self._on_requeued:
                     told(queue, entry)
         broker.schedule(queue)
         return most

@@ -67,11 +67,11 @@ class AdminCommands:
         request.answer(
             {
                 **self._answerer(),
-                "clients": broker.clients,
+                "clients": broker.counters.clients,
                 "log": {"end": log.end, "stable": log.stable, "applied": log.applied},
                 "undecided_branches": broker.dtx.undecided,
-                "work_refused": broker.work_refused,
-                "counters": broker.counters,
+                "work_refused": broker.work.reason,
+                "counters": broker.counters.totals,
                 "commands": sorted(self._commands),
             }
         )

@@ -91,8 +91,8 @@ def _answer(broker: CommitsPort, question: _Question) -> None:
 
 def _reply(broker: CommitsPort, question: _Question, outcome: str) -> None:
     published = question.reply.send(outcome)
-    if published and broker.on_told and outcome in _TOLD:
-        broker.tell_outcome(Told("outcome", outcome, None, None, question.subject))
+    if published and broker.hooks.on_told and outcome in _TOLD:
+        broker.hooks.tell_outcome(Told("outcome", outcome, None, None, question.subject))
 
 
 def _own_outcome(broker: CommitsPort, text: str) -> str:

@@ -18,8 +18,6 @@ class RequestsPort(BranchesPort, Protocol):
 
     @property
     def admin(self) -> AdminCommands: ...
-    @property
-    def clients(self) -> int: ...
 
 
 class AskingConnection(Protocol):

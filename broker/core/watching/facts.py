@@ -74,6 +74,13 @@ class Facts:
         self._look()
         self.waiting.append(Fact(name, fields, self._wall_ms(), self.founding, self._epoch, self._offset))
 
+    def work(self, cause: str, reason: str) -> None:
+        """New work is refused for ``cause``; with an empty ``reason`` no more."""
+        if reason:
+            self.tell("work_refused", cause=cause, reason=reason)
+        else:
+            self.tell("work_taken", cause=cause)
+
     def tx_text(self, tx_id: str) -> str:
         """How events name the transaction ``tx_id``: unique over foundings of a group of this name."""
         return f"{self.founding}/{tx_id}" if self.founding else tx_id

@@ -40,7 +40,7 @@ def listen(broker: WatchedPort, listener: Listener) -> None:
     if decided is not None:
         state.on_applied_tx.append(lambda tx: None if tx.own else decided(view_of(state, tx)))
     if delivered is not None:
-        broker.on_delivered.append(lambda queue, entry, again: delivered(_delivery(queue, entry, again)))
+        broker.hooks.on_delivered.append(lambda queue, entry, again: delivered(_delivery(queue, entry, again)))
 
 
 QueueCounts = MappingProxyType[QueueName, int]

@@ -63,10 +63,10 @@ class MessageFacts:
     def __init__(self, broker: WatchedPort, facts: Facts) -> None:
         self._facts = facts
         self._log = broker.log
-        broker.on_delivered.append(self._delivered)
-        broker.on_requeued.append(self._requeued)
-        broker.on_confirmed.append(self._confirmed)
-        broker.on_told.append(self._told)
+        broker.hooks.on_delivered.append(self._delivered)
+        broker.hooks.on_requeued.append(self._requeued)
+        broker.hooks.on_confirmed.append(self._confirmed)
+        broker.hooks.on_told.append(self._told)
 
     def _delivered(self, queue: Queue, entry: Entry, again: bool) -> None:
         self._facts.tell(

@@ -301,9 +301,9 @@ class BrokerServer:
         _log.warning("the core steps down, and begins anew", reason=reason)
         ended = None
         if handed_over:
-            ended = await driver.hand_on(driver.broker.refusal_name, reason)
+            ended = await driver.hand_on(driver.broker.reception.refusal_name, reason)
         else:
-            await driver.close(driver.broker.refusal_name, reason)
+            await driver.close(driver.broker.reception.refusal_name, reason)
         await self._open(driver, ended)
 
     async def _shut_down(self, reason: str) -> None:

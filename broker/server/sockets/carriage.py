@@ -46,7 +46,7 @@ class Carriage:
 
     def look(self, now_ms: int) -> None:
         """Time passes."""
-        self.carrying.look(self._driver.broker, now_ms)
+        self.carrying.look(self._driver.broker.reception, now_ms)
 
     def _dial_for(self, broker: str, address: str, header: bytes, end: CarriedClient | Farewell) -> Callable[[], None]:
         """Dial, if the descriptors that the broker itself needs are not touched by it."""
@@ -56,7 +56,7 @@ class Carriage:
         return refused.cancel
 
     def _go_on(self) -> None:
-        self.carrying.go_on(self._driver.broker)
+        self.carrying.go_on(self._driver.broker.reception)
 
     def _take_back(self, transport: asyncio.Transport, carried: Carried) -> None:
         ClientSession(self._driver).take_over(transport, carried.client, "", carried.rest)
@@ -91,8 +91,8 @@ def take_carried(
         _end_clients(driver, carrier, client)
         return lambda transport: transport.close()
     broker = driver.broker
-    if broker.refusal:
-        return f"this broker does not serve clients: {broker.refusal}"
+    if broker.reception.refusal:
+        return f"this broker does not serve clients: {broker.reception.refusal}"
     if driver.stopping:
         return "this broker is shutting down"
     if not has_room():

@@ -31,7 +31,7 @@ class ClientWarnings:
 
     def listen(self, broker: Broker) -> None:
         """Hear of the clients of ``broker`` from now on."""
-        broker.on_argument_refused.append(self._refused)
+        broker.reception.on_argument_refused.append(self._refused)
         broker.consumer_timeouts.on_timed_out.append(self._timed_out)
 
     def _refused(self, connection: Connection, method: int, reason: str) -> None:

@@ -175,8 +175,8 @@ class NodeDriver:
         self._flushes = [plugins.extending.flush] if plugins.extending is not None else []
         self._loop = asyncio.get_running_loop()
         self._doorkeeper = Broker(BrokerState(0), JournalGate(_NoJournal()), self.limits, os.urandom)
-        self._doorkeeper.cluster = config.broker.group
-        self._doorkeeper.refusal = "the broker is restarting its core, try again"
+        self._doorkeeper.reception.belongs_to(config.broker.group)
+        self._doorkeeper.reception.refuse("the broker is restarting its core, try again")
         self.carriage: Carriage | None = None
         self.broker = self._doorkeeper
         self.spill: FileSpill | None = None
@@ -223,7 +223,7 @@ class NodeDriver:
         """
         if self._config.amqp.on_backup == "carry":
             self.carriage = Carriage(self, dial, has_room, self._config.amqp.carry)
-            self._doorkeeper.carrying = self.carriage.carrying
+            self._doorkeeper.reception.carried_by(self.carriage.carrying)
 
     # -- a core begins --------------------------------------------------------------------------------------------
 
@@ -277,10 +277,10 @@ class NodeDriver:
         node.broker.clock.read_between_ticks(_now_ms)
         self._client_warnings.listen(node.broker)
         self._plugins.listen(node.broker)
-        node.broker.facts, node.broker.carrying = self._facts, self._doorkeeper.carrying
-        node.broker.cluster = self._config.broker.group
-        if extension is None:
-            node.broker.founding = directory_id(self._config.broker.data)
+        node.broker.work.on_change.append(self._facts.work)
+        node.broker.reception.carried_by(self._doorkeeper.reception.carrying)
+        founding = directory_id(self._config.broker.data) if extension is None else ""
+        node.broker.reception.belongs_to(self._config.broker.group, founding)
         self._applied_facts = AppliedFacts(node.state, self._facts) if self._facts.kept else None
         if self._config.feed.detail == "messages":
             MessageFacts(node.broker, self._facts)

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from understudy import __version__
-from understudy.broker.core.broker import MAKES_ROOM, Broker
+from understudy.broker.core.broker import Broker
 from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.limits import REFUSING
+from understudy.broker.core.turn.work_refusals import MAKES_ROOM
 from understudy.broker.plugin_api.metrics import Family, Sample, labelled, one
 from understudy.broker.plugin_api.pages import Steps
 from understudy.broker.server.process.memory_watch import resident_bytes
@@ -101,8 +102,8 @@ class BrokerMetrics:
 
     @staticmethod
     def _core(broker: Broker) -> list[Family]:
-        counters = broker.counters
-        refused = broker.refusal_causes()
+        counters = broker.counters.totals
+        refused = broker.work.causes()
         return [
             one(
                 "counter", "understudy_messages_published_total", "Messages taken from clients.", counters["published"]
@@ -149,15 +150,15 @@ class BrokerMetrics:
                 "understudy_refused_total",
                 "Publishes, commits and connections that were refused, or blocked.",
                 ("reason",),
-                (((reason,), broker.refused[reason]) for reason in sorted(REASONS | broker.refused.keys())),
+                (((reason,), broker.work.counts[reason]) for reason in sorted(REASONS | broker.work.counts.keys())),
             ),
-            one("gauge", "understudy_unstable_bytes", "Octets published that are not stable.", broker.unstable_bytes),
+            one("gauge", "understudy_unstable_bytes", "Octets published that are not stable.", broker.unstable.held),
         ]
 
     def _clients(self, broker: Broker, core: int) -> Steps[list[Family]]:
         channels = 0
-        delivered = broker.delivered_before
-        connections = list(broker.connections)
+        delivered = broker.counters.delivered_before
+        connections = list(broker.reception.connections)
         for number, connection in enumerate(connections):
             for channel in connection.channels.values():
                 if not channel.ended:
@@ -170,7 +171,7 @@ class BrokerMetrics:
             delivered = max(delivered, self._delivered[1])
         self._delivered = (core, delivered)
         return [
-            one("gauge", "understudy_connections", "Open connections of clients.", broker.clients),
+            one("gauge", "understudy_connections", "Open connections of clients.", broker.counters.clients),
             one("gauge", "understudy_channels", "Open channels.", channels),
             one("counter", "understudy_messages_delivered_total", "Deliveries, repeated ones too.", delivered),
         ]

@@ -252,9 +252,9 @@ class StatusReport:
                 "names_mistaken": round(node.state.outcomes.forgotten.mistaken, 6),
             },
             "policies": node.state.registry.policies.digests(),
-            "counters": {**node.broker.counters, "cores": driver.cores},
+            "counters": {**node.broker.counters.totals, "cores": driver.cores},
             "clients": _clients(driver, node.broker),
-            "refuses_work": node.broker.work_refused,
+            "refuses_work": node.broker.work.reason,
             "coordinator": coordinator_row(node.broker.transactions),
             "expiry_clock": _clock(driver.expiry_clock),
             "collector": attrs.asdict(driver.garbage.statistics()),
@@ -335,7 +335,7 @@ class StatusReport:
         if (
             not page["blockers"] and self.driver is not None
         ):  # it is what it should be, and that is no broker for clients
-            page["blockers"] = [self.driver.broker.refusal]
+            page["blockers"] = [self.driver.broker.reception.refusal]
         return Page(503, page)
 
     def clients(self, _: Query) -> Page:
@@ -345,13 +345,13 @@ class StatusReport:
         page["clients"] = clients = self._clients_are(row)
         if clients in ("served", "carried"):
             return Page(200, page | {"blockers": []})
-        refusal = self.driver.broker.refusal if self.driver is not None else ""
+        refusal = self.driver.broker.reception.refusal if self.driver is not None else ""
         return Page(503, page | {"blockers": page["blockers"] or [refusal]})
 
     def _clients_are(self, row: dict[str, Any]) -> str:
         if self.driver is None or self.stopping or (self.driver.node is not None and row["status"] == "starting"):
             return "refused"
-        return clients_are(self.driver.broker)
+        return clients_are(self.driver.broker.reception)
 
 
 def _queue_rows(node: BrokerNode, names: list[QueueName]) -> Steps[list[str]]:
@@ -402,8 +402,8 @@ def _clients(driver: NodeDriver, broker: Broker) -> dict[str, int]:
     seen = driver.carriage.carrying.statistics() if driver.carriage is not None else None
     return {
         "sockets": len(driver.sessions),
-        "open": len(broker.connections),
-        "carried_here": sum(1 for each in broker.connections if each.carried_by),
+        "open": len(broker.reception.connections),
+        "carried_here": sum(1 for each in broker.reception.connections if each.carried_by),
         "carried": seen.carried if seen is not None else 0,
         "waiting": seen.waiting if seen is not None else 0,
     }

@@ -125,11 +125,11 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
     log.apply_up_to = stable  # type: ignore[method-assign, assignment]
     log.close_batch = closed  # type: ignore[method-assign]
     state.receive_batch = received  # type: ignore[method-assign]
-    broker.on_delivered.append(lambda queue, entry, redelivered: checkers.returns.handed_out(node, queue, entry))
-    broker.on_delivered.append(
+    broker.hooks.on_delivered.append(lambda queue, entry, redelivered: checkers.returns.handed_out(node, queue, entry))
+    broker.hooks.on_delivered.append(
         lambda queue, entry, redelivered: checkers.order.handed_out(node, queue, entry, redelivered)
     )
-    broker.on_delivered.append(lambda queue, entry, _: checkers.served.handed_out(node, queue, entry))
+    broker.hooks.on_delivered.append(lambda queue, entry, _: checkers.served.handed_out(node, queue, entry))
 
 
 _put_before_log, _take_again = BrokerState.put_before_log, Recovery._take_again

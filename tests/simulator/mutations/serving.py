@@ -108,7 +108,7 @@ def nothing_times_out(bug: Bug) -> None:
     def tick(self: ConsumerTimeouts, now_ms: int) -> None:
         if any(
             channel.consuming.ledger.outstanding
-            for connection in self._broker.connections
+            for connection in self._broker.reception.connections
             for channel in connection.channels.values()
         ):
             bug.strike()

@@ -32,7 +32,7 @@ def entries(node: SimNode, name: str = "q") -> tuple[Queue, list[Entry]]:
 
 def hand_out(node: SimNode, queue: Queue, entry: Entry) -> None:
     """As if a client were given it, for the first time."""
-    for told in node.node.broker.on_delivered:
+    for told in node.node.broker.hooks.on_delivered:
         told(queue, entry, False)
 
 

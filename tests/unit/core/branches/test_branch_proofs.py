@@ -69,7 +69,7 @@ def test_the_transaction_of_a_branch_tells_what_became_of_it(ends: tuple[object,
 @pytest.mark.parametrize(("cluster", "founding"), [("shop", "1f"), ("", "")])
 def test_a_client_is_told_which_broker_it_is(cluster: str, founding: str) -> None:
     core = Core()
-    core.broker.cluster, core.broker.founding = cluster, founding
+    core.broker.reception.belongs_to(cluster, founding)
     client = Client(core)
     client.send(PROTOCOL_HEADER)
     properties = client.events()[0][2][2]

@@ -28,6 +28,7 @@ from understudy.broker.core.clients.carrying import (
     clients_are,
 )
 from understudy.broker.core.clients.connection import Connection, Phase
+from understudy.broker.core.clients.reception import Reception
 from understudy.broker.errors import AccessRefusedError
 from understudy.testing.coordinator_kit.kit_client import AnyUser
 
@@ -56,7 +57,9 @@ class Place:
 
     def __init__(self, connections: int = 100, wait_ms: int = WAIT_MS) -> None:
         self.carrying = Carrying(self, connections, wait_ms)
-        self.broker: Any = SimpleNamespace(refusal="b2 is a backup", elsewhere=None, carrying=self.carrying)
+        self.reception = Reception()
+        self.reception.refuse("b2 is a backup")
+        self.reception.carried_by(self.carrying)
         self.clients: list[Carried] = []
         self.told: list[tuple[str, int]] = []
         self.now_ms = 0
@@ -71,7 +74,7 @@ class Place:
         return SimpleNamespace(**{what: tell(what) for what in ("dial", "cancel_dial", "beat", "hand_back", "cut")})
 
     def arrive(self, **changes: Any) -> Carried:
-        self.carrying.leave(self.broker, self, attrs.evolve(HEADER, **changes), b"")
+        self.carrying.leave(self.reception, self, attrs.evolve(HEADER, **changes), b"")
         return self.clients[-1]
 
     def wake(self) -> None:
@@ -83,13 +86,13 @@ class Place:
         end_ms = self.now_ms + duration_ms
         while self.now_ms < end_ms:
             self.now_ms = min(end_ms, self.now_ms + 50)
-            self.carrying.look(self.broker, self.now_ms)
+            self.carrying.look(self.reception, self.now_ms)
         return [each for each in self.told if each[0] != "beat"]
 
 
 def test_a_client_is_dialed_for_at_once_if_the_primary_is_known() -> None:
     place = Place()
-    place.broker.elsewhere = B1
+    place.reception.served_by(B1)
     client = place.arrive()
     assert (place.told, client.to) == ([("dial", 0)], B1)
     place.carrying.accepted(client)
@@ -112,7 +115,7 @@ def test_a_primary_that_comes_in_time_gets_the_client() -> None:
     place = Place()
     client = place.arrive()
     place.pass_ms(WAIT_MS // 2)
-    place.broker.elsewhere = B3
+    place.reception.served_by(B3)
     assert place.pass_ms(50) == [("dial", 0)]
     assert client.to == B3
 
@@ -120,9 +123,10 @@ def test_a_primary_that_comes_in_time_gets_the_client() -> None:
 def test_a_broker_that_begins_to_serve_takes_its_waiting_clients_in() -> None:
     place = Place()
     place.arrive()
-    place.broker.elsewhere = B1
+    place.reception.served_by(B1)
     place.arrive()
-    place.broker.refusal, place.broker.elsewhere = "", None
+    place.reception.admit()
+    place.reception.served_by(None)
     told = place.pass_ms(50)
     assert sorted(told) == [("cancel_dial", 0), ("cancel_dial", 1), ("hand_back", 0), ("hand_back", 1)]
     assert place.carrying.statistics().refused == 0
@@ -130,7 +134,7 @@ def test_a_broker_that_begins_to_serve_takes_its_waiting_clients_in() -> None:
 
 def test_a_dial_that_fails_is_made_again_after_a_pause_for_all_who_wait() -> None:
     place = Place()
-    place.broker.elsewhere = B1
+    place.reception.served_by(B1)
     for _ in range(3 * DIALS):
         place.arrive()
     assert place.told == [("dial", number) for number in range(DIALS)]
@@ -142,28 +146,28 @@ def test_a_dial_that_fails_is_made_again_after_a_pause_for_all_who_wait() -> Non
 
 def test_a_new_primary_is_dialed_without_a_pause_and_the_old_dial_is_cancelled() -> None:
     place = Place()
-    place.broker.elsewhere = B1
+    place.reception.served_by(B1)
     first, second = place.arrive(), place.arrive()
     place.carrying.failed(first, "refused", final=False)
-    place.broker.elsewhere = B3
+    place.reception.served_by(B3)
     assert place.pass_ms(50) == [("cancel_dial", 1), ("dial", 0), ("dial", 1)]
     assert first.to == second.to == B3
 
 
 def test_a_dial_that_can_never_succeed_ends_the_wait() -> None:
     place = Place()
-    place.broker.elsewhere = B1
+    place.reception.served_by(B1)
     client = place.arrive()
     place.told.clear()
     place.carrying.failed(client, "group differs", final=True)
-    place.carrying.go_on(place.broker)
+    place.carrying.go_on(place.reception)
     assert place.told == []  # not dialed for again meanwhile
     assert place.pass_ms(50) == [("hand_back", 0)]
 
 
 def test_with_no_time_to_wait_a_client_has_one_dial() -> None:
     place = Place(wait_ms=0)
-    place.broker.elsewhere = B1
+    place.reception.served_by(B1)
     client = place.arrive()
     assert place.pass_ms(100) == []
     place.carrying.failed(client, "refused", final=False)
@@ -172,13 +176,13 @@ def test_with_no_time_to_wait_a_client_has_one_dial() -> None:
 
 def test_many_clients_are_dialed_for_a_few_at_a_time() -> None:
     place = Place()
-    place.broker.elsewhere = B1
+    place.reception.served_by(B1)
     for _ in range(100):
         place.arrive()
     for number in range(100):
         assert place.told[-1] == ("dial", min(99, number + DIALS - 1))
         place.carrying.accepted(place.clients[number])
-        place.carrying.go_on(place.broker)
+        place.carrying.go_on(place.reception)
     assert [number for _, number in place.told] == list(range(100))
 
 
@@ -193,20 +197,20 @@ def test_no_more_clients_than_the_bound() -> None:
 
 def test_a_client_that_goes_while_it_is_dialed_for_makes_room_for_the_next() -> None:
     place = Place()
-    place.broker.elsewhere = B1
+    place.reception.served_by(B1)
     clients = [place.arrive() for _ in range(DIALS + 1)]
     place.carrying.gone(clients[0])
-    place.carrying.go_on(place.broker)
+    place.carrying.go_on(place.reception)
     assert place.told[-2:] == [("cancel_dial", 0), ("dial", DIALS)]
 
 
 def test_connections_to_a_former_primary_are_cut_when_it_has_had_time_to_end_them() -> None:
     place = Place()
-    place.broker.elsewhere = B1
+    place.reception.served_by(B1)
     place.carrying.accepted(place.arrive())
-    place.broker.elsewhere = None
+    place.reception.served_by(None)
     assert place.pass_ms(PARTING_MS) == []  # nobody knows who leads: it may be the same
-    place.broker.elsewhere = B3
+    place.reception.served_by(B3)
     place.carrying.accepted(place.arrive())
     assert place.pass_ms(PARTING_MS) == []
     assert place.pass_ms(50) == [("cut", 0)]
@@ -214,15 +218,16 @@ def test_connections_to_a_former_primary_are_cut_when_it_has_had_time_to_end_the
 
 def test_a_broker_that_leads_itself_cuts_what_it_carries() -> None:
     place = Place()
-    place.broker.elsewhere = B1
+    place.reception.served_by(B1)
     place.carrying.accepted(place.arrive())
-    place.broker.refusal, place.broker.elsewhere = "", None
+    place.reception.admit()
+    place.reception.served_by(None)
     assert place.pass_ms(PARTING_MS + 50) == [("cut", 0)]
 
 
 def test_the_end_of_the_process_refuses_who_waits_and_cuts_who_is_carried() -> None:
     place = Place()
-    place.broker.elsewhere = B1
+    place.reception.served_by(B1)
     place.carrying.accepted(place.arrive())
     place.arrive()
     assert place.carrying.destinations() == [B1]
@@ -235,13 +240,13 @@ def test_the_end_of_the_process_refuses_who_waits_and_cuts_who_is_carried() -> N
 
 def test_what_a_load_balancer_is_told() -> None:
     place = Place()
-    said = [clients_are(place.broker)]
-    place.broker.elsewhere = B1
-    said.append(clients_are(place.broker))
-    place.broker.carrying = None
-    said.append(clients_are(place.broker))
-    place.broker.refusal = ""
-    said.append(clients_are(place.broker))
+    said = [clients_are(place.reception)]
+    place.reception.served_by(B1)
+    said.append(clients_are(place.reception))
+    place.reception.carried_by(None)
+    said.append(clients_are(place.reception))
+    place.reception.admit()
+    said.append(clients_are(place.reception))
     assert said == ["waiting", "carried", "refused", "served"]
 
 
@@ -264,8 +269,8 @@ def place() -> Place:
 @pytest.fixture
 def core(place: Place) -> Core:
     core = Core()
-    core.broker.refusal, core.broker.refusal_name = "b2 is a backup", "NOT_PRIMARY"
-    core.broker.carrying = place.carrying
+    core.broker.reception.refuse("b2 is a backup", "NOT_PRIMARY")
+    core.broker.reception.carried_by(place.carrying)
     return core
 
 
@@ -291,16 +296,16 @@ def test_a_client_leaves_at_open_with_all_that_it_has_said(core: Core, place: Pl
     )
     assert fed == b"".join(HANDSHAKE) + carried.rest
     assert client.connection.phase is Phase.CLOSED
-    assert client.connection not in core.broker.connections
+    assert client.connection not in core.broker.reception.connections
 
 
 def test_without_room_or_carrying_a_client_is_refused(core: Core, place: Place) -> None:
-    core.broker.carrying = Carrying(place, 1, WAIT_MS)
+    core.broker.reception.carried_by(Carrying(place, 1, WAIT_MS))
     for expected in ([], ["connection.close"]):
         client = Leaving(core)
         client.send(*HANDSHAKE)
         assert client.heard()[2:] == expected
-    core.broker.carrying = None
+    core.broker.reception.carried_by(None)
     client = Leaving(core)
     client.send(*HANDSHAKE)
     assert client.events()[-1][2][:2] == (320, "NOT_PRIMARY - b2 is a backup")
@@ -325,14 +330,14 @@ def taken_over(core: Core, user: Any = None, carrier: str = "b3", **changes: Any
 
 def test_a_carried_client_is_never_carried_on(core: Core, place: Place) -> None:
     """Two brokers that each take the other for the primary."""
-    place.broker.elsewhere = B1
+    place.reception.served_by(B1)
     client = taken_over(core)
     assert client.events()[-1][2][:2] == (320, "NOT_PRIMARY - b2 is a backup")
     assert place.clients == []
 
 
 def test_a_client_that_is_taken_over_goes_on_at_open(core: Core) -> None:
-    core.broker.refusal = ""
+    core.broker.reception.admit()
     client = taken_over(core, heartbeat_s=60, channel_max=7)
     assert client.heard() == ["connection.open-ok"]
     connection = client.connection
@@ -352,6 +357,6 @@ def test_a_client_that_is_taken_over_goes_on_at_open(core: Core) -> None:
 def test_what_the_primary_does_not_grant_is_told_to_the_client(
     core: Core, changes: dict[str, Any], user: Any, code: int
 ) -> None:
-    core.broker.refusal = ""
+    core.broker.reception.admit()
     client = taken_over(core, user, **changes)
     assert client.events()[-1][2][0] == code

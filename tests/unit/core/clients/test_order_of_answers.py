@@ -205,8 +205,8 @@ def test_a_client_that_is_lost_while_its_close_waits_leaves_nothing(core: Core) 
     client.connection.lost("test")
     core.sync()
     assert client.heard() == []
-    assert core.broker.clients == 0
-    assert core.broker.unstable_bytes == 0
+    assert core.broker.counters.clients == 0
+    assert core.broker.unstable.held == 0
 
 
 def test_nothing_is_waited_for_when_nothing_was_published(core: Core) -> None:

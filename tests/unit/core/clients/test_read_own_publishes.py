@@ -183,7 +183,7 @@ def test_a_close_goes_on_and_what_stood_before_it_is_done(core: Core, number: in
     other.send(PASSIVE)
     core.sync()
     assert only(other)[2][1] == (1 if stable else 0)
-    assert core.broker.counters["published"] == (2 if stable else 1)
+    assert core.broker.counters.totals["published"] == (2 if stable else 1)
 
 
 def test_an_answer_that_a_close_did_not_wait_for_releases_nothing_else(core: Core, client: Client) -> None:
@@ -254,7 +254,7 @@ def test_what_waits_behind_an_answer_counts_as_not_stable() -> None:
     core.sync()
     assert not client.paused()
     assert client.heard() == ["basic.get-ok", "connection.unblocked"]
-    assert client.connection.unstable_bytes == core.broker.unstable_bytes == 0
+    assert client.connection.unstable_bytes == core.broker.unstable.held == 0
 
 
 def test_what_waited_in_a_channel_is_forgotten_with_it() -> None:
@@ -265,7 +265,7 @@ def test_what_waited_in_a_channel_is_forgotten_with_it() -> None:
     assert client.paused()
     client.connection.lost("test")
     core.sync()
-    assert client.connection.unstable_bytes == core.broker.unstable_bytes == 0
+    assert client.connection.unstable_bytes == core.broker.unstable.held == 0
 
 
 def test_who_waited_for_the_bytes_of_others_goes_on_with_them() -> None:

@@ -76,7 +76,7 @@ def test_the_queue_may_go_while_a_get_waits(core: Core, client: Client) -> None:
     client.connection.set_congested(False)
     core.sync()
     assert client.heard() == ["channel.close"]
-    assert client.connection.unstable_bytes == core.broker.unstable_bytes == 0
+    assert client.connection.unstable_bytes == core.broker.unstable.held == 0
 
 
 def test_who_takes_no_answers_is_not_read_any_more(core: Core, client: Client) -> None:

@@ -48,11 +48,11 @@ def less_its_last_frame(channel: int) -> bytes:
 
 def holder(core: Core) -> Connection | None:
     """The connection with the permit."""
-    return core.broker.permit.holder
+    return core.broker.unstable.permit.holder
 
 
 def held(core: Core) -> int:
-    return sum(client.held_bytes for client in core.broker.connections)
+    return sum(client.held_bytes for client in core.broker.reception.connections)
 
 
 def test_bodies_that_never_end_stay_below_the_bound() -> None:
@@ -82,8 +82,8 @@ def test_large_messages_of_many_connections_come_whole_one_after_the_other() -> 
     assert at == [len(data)] * len(clients)
     assert core.node.state.registry.vhost("/").queues["q"].depth == len(clients)
     assert holder(core) is None
-    assert not core.broker.permit.waiting
-    assert (held(core), core.broker.unstable_bytes) == (0, 0)
+    assert not core.broker.unstable.permit.waiting
+    assert (held(core), core.broker.unstable.held) == (0, 0)
     assert not any(client.paused() for client in clients)
 
 
@@ -98,7 +98,7 @@ def test_unfinished_small_messages_that_fill_the_bound_of_the_broker_come_whole(
         at = [send_what_is_read(client, data, done) for client, done in zip(clients, at, strict=True)]
         core.sync()
     assert core.node.state.registry.vhost("/").queues["q"].depth == len(clients)
-    assert (held(core), core.broker.unstable_bytes) == (0, 0)
+    assert (held(core), core.broker.unstable.held) == (0, 0)
 
 
 def test_others_are_read_beside_a_large_message() -> None:
@@ -215,7 +215,7 @@ def test_a_lost_connection_gives_its_room_back() -> None:
     second.connection.lost("gone")
     core.sync()
     assert holder(core) is None
-    assert core.broker.unstable_bytes == 0
+    assert core.broker.unstable.held == 0
 
 
 def test_one_connection_without_end_does_not_keep_the_others_out() -> None:
@@ -292,7 +292,7 @@ def test_more_clients_than_may_be_connected() -> None:
     first, _ = core.client(), core.client()
     with pytest.raises(AssertionError):
         core.client()
-    (refused,) = (c for c in core.broker.connections if c.phase is Phase.CLOSING)
+    (refused,) = (c for c in core.broker.reception.connections if c.phase is Phase.CLOSING)
     assert refused.close_reason == "NOT_ALLOWED - connection refused: node connection limit (2) is reached"
     first.connection.lost("gone")
     core.client()

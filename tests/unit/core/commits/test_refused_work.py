@@ -134,7 +134,7 @@ def test_a_commit_that_brings_messages_is_refused_with_the_reason(core: Core, cl
     client.send(encode_method(1, TX_COMMIT))
     _, event = client.events()
     assert (event[1], event[2][:2]) == (CHANNEL_CLOSE, (506, f"RESOURCE_ERROR - {LOW}"))
-    assert core.broker.counters["rolled_back"] == 1
+    assert core.broker.counters.totals["rolled_back"] == 1
 
 
 def test_a_publish_in_a_transaction_is_refused_with_the_reason(core: Core, client: Client) -> None:
@@ -144,7 +144,7 @@ def test_a_publish_in_a_transaction_is_refused_with_the_reason(core: Core, clien
     client.send(publish("q", b"2"))
     _, event = client.events()
     assert (event[1], event[2][:2]) == (CHANNEL_CLOSE, (506, f"RESOURCE_ERROR - {FULL}"))
-    assert core.broker.counters["rolled_back"] == 1
+    assert core.broker.counters.totals["rolled_back"] == 1
     assert core.broker.log.end == end + 1  # the ROLLBACK
 
 
@@ -194,11 +194,11 @@ def test_causes_come_and_go_by_themselves(core: Core) -> None:
     broker = core.broker
     broker.refuse_work("in-sync set", "too few brokers")
     core.node.disk_low(LOW)
-    assert broker.work_refused == "too few brokers"
+    assert broker.work.reason == "too few brokers"
     broker.refuse_work("in-sync set", "")
-    assert broker.work_refused == LOW
+    assert broker.work.reason == LOW
     broker.refuse_work("in-sync set", "too few brokers")
     core.node.disk_low("")
-    assert broker.work_refused == "too few brokers"
+    assert broker.work.reason == "too few brokers"
     broker.refuse_work("in-sync set", "")
-    assert broker.work_refused == ""
+    assert broker.work.reason == ""

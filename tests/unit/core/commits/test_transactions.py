@@ -23,8 +23,8 @@ def test_a_closed_transaction_that_is_refused_at_once_is_counted_once() -> None:
     (event,) = client.events()
     assert (event[1], event[2][0]) == (CHANNEL_CLOSE, 406)
     assert "a backup refused it" in event[2][1]
-    assert core.broker.counters["rolled_back"] == 1
-    assert core.broker.counters["committed"] == 0
+    assert core.broker.counters.totals["rolled_back"] == 1
+    assert core.broker.counters.totals["committed"] == 0
 
 
 def test_a_closed_transaction_that_is_refused_later_is_told_when_that_is_stable() -> None:
@@ -40,7 +40,7 @@ def test_a_closed_transaction_that_is_refused_later_is_told_when_that_is_stable(
     assert client.heard() == ["tx.select-ok"]
     core.sync()
     assert client.heard() == ["channel.close"]
-    assert core.broker.counters["rolled_back"] == 1
+    assert core.broker.counters.totals["rolled_back"] == 1
 
 
 def test_messages_and_entries_are_made_whole() -> None:

@@ -68,7 +68,7 @@ def test_a_small_message_is_confirmed_before_the_large_one_that_came_first(core:
     assert bodies(core) == [b"small", LARGE]
     assert not core.broker.state.transactions
     assert not core.broker.transactions.open_ids
-    assert core.broker.unstable_bytes == large.connection.unstable_bytes == 0
+    assert core.broker.unstable.held == large.connection.unstable_bytes == 0
 
 
 def test_parts_that_are_not_stable_are_bounded(core: Core, client: Client) -> None:
@@ -110,7 +110,7 @@ def test_a_connection_is_not_read_while_its_message_is_too_much() -> None:
     for _ in range(SYNCS + 1):
         core.sync()
     assert not client.paused()
-    assert core.broker.unstable_bytes == 0
+    assert core.broker.unstable.held == 0
 
 
 @pytest.mark.parametrize("syncs", [0, 2])
@@ -120,7 +120,7 @@ def test_a_message_goes_with_its_connection(core: Core, client: Client, syncs: i
     for _ in range(syncs):
         core.sync()
     client.connection.lost("reset by the test")
-    assert core.broker.unstable_bytes == client.connection.unstable_bytes == 0
+    assert core.broker.unstable.held == client.connection.unstable_bytes == 0
     assert not core.broker.parted_bodies.waiting
     for _ in range(SYNCS):
         core.sync()
@@ -175,7 +175,7 @@ def test_a_transaction_that_ends_takes_its_parts_along(core: Core, client: Clien
     assert not state.transactions
     assert not core.broker.parted_bodies.waiting
     assert state.oldest_live_offset() == state.log.end + 1
-    assert core.broker.unstable_bytes == 0
+    assert core.broker.unstable.held == 0
     assert bodies(core) == []
 
 

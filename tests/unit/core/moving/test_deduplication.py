@@ -100,7 +100,7 @@ def test_a_duplicate_is_confirmed_and_dropped(publisher: Publisher) -> None:
     assert publisher.put("b", b"3") == ["basic.ack"]
     assert publisher.put(None, b"4") == publisher.put(None, b"5") == ["basic.ack"]
     assert publisher.bodies() == [b"1", b"3", b"4", b"5"]
-    assert publisher.core.broker.counters["deduplicated"] == 1
+    assert publisher.core.broker.counters.totals["deduplicated"] == 1
 
 
 def test_a_message_that_was_taken_is_remembered(publisher: Publisher) -> None:

@@ -105,8 +105,8 @@ def test_a_requeue_is_told_when_the_message_is_at_its_place(
     """An audit takes a message for overtaken if a later one is delivered between its requeue and its next delivery."""
     told: list[tuple[str, int]] = []
     broker = speaker.core.broker
-    broker.on_delivered.append(lambda queue, entry, again: told.append(("deliver", number_of[entry.id])))
-    broker.on_requeued.append(lambda queue, entry: told.append(("requeue", number_of[entry.id])))
+    broker.hooks.on_delivered.append(lambda queue, entry, again: told.append(("deliver", number_of[entry.id])))
+    broker.hooks.on_requeued.append(lambda queue, entry: told.append(("requeue", number_of[entry.id])))
     speaker.declare("q", arguments, exclusive=exclusive)
     for _ in range(2):
         speaker.publish("q")

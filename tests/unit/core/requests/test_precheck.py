@@ -8,7 +8,7 @@ from tests.unit.core.core_kit import FRAME_MAX, Client, Core, publish
 from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.methods import BASIC_CONSUME, BASIC_GET, DTX_SELECT, TX_COMMIT, TX_SELECT
 from understudy.broker.amqp.properties import encode_properties
-from understudy.broker.core.broker import DISK
+from understudy.broker.core.turn.work_refusals import DISK
 
 BELOW = "in-sync set {b1} is below min_insync 2: nothing can be confirmed"
 LOW = "disk space in /data is below the reserve"

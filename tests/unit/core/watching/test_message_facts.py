@@ -309,5 +309,6 @@ def test_nobody_who_listens_costs_nothing() -> None:
     core.queue(client, "q")
     client.send(encode_method(1, CONFIRM_SELECT, False), publish("q", b"1"))
     broker = core.broker
-    assert (broker.on_delivered, broker.on_requeued, broker.on_confirmed, broker.on_told) == ([], [], [], [])
+    hooks = broker.hooks
+    assert (hooks.on_delivered, hooks.on_requeued, hooks.on_confirmed, hooks.on_told) == ([], [], [], [])
     assert client.connection.channels[1].publishing._unconfirmed is None

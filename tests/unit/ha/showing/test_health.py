@@ -32,7 +32,7 @@ def backup(**more: Any) -> HaBroker:
     ha.status = BrokerStatus.READY
     ha.blockers = lambda: more.get("says", [])
     ha.stored = SimpleNamespace(missing=more.get("missing", ""))
-    ha.broker = SimpleNamespace(refusal="b2 is a backup", carrying=None)
+    ha.broker = SimpleNamespace(reception=SimpleNamespace(refusal="b2 is a backup", carrying=None))
     ha.replicator = SimpleNamespace(
         part=more.get("part", False), linked=more.get("linked", True), behind_records=7, epoch_seen=3
     )

@@ -63,11 +63,11 @@ async def test_a_core_that_starts_on_a_full_disk_refuses_new_work_from_the_first
     """It took what came in its first second; more than there was room for ended it."""
     storage.full = True
     driver = await opened(storage)
-    assert "below the reserve" in driver.broker.work_refused
+    assert "below the reserve" in driver.broker.work.reason
     await driver.close("CONNECTION_FORCED", "the end")
     storage.full = False
     driver = await opened(storage)
-    assert driver.broker.work_refused == "", "a core that is recovered anew finds that there is room"
+    assert driver.broker.work.reason == "", "a core that is recovered anew finds that there is room"
     await driver.close("CONNECTION_FORCED", "the end")
 
 
@@ -88,12 +88,12 @@ async def test_a_core_hears_at_once_that_the_reserve_is_given_up(storage: FullSt
     client.method(QUEUE_DECLARE, "q", False, True, False, False, False, {})
     await driver.turned()
     await driver.journal_driver.drain()
-    assert driver.broker.work_refused == ""
+    assert driver.broker.work.reason == ""
     storage.full = True
     client.publish("q", bytes(100_000))  # more than a segment
     await driver.turned()
     await driver.journal_driver.drain()
     assert driver.journal.reserve.state is ReserveState.RELEASED
     await asyncio.sleep(0)
-    assert "below the reserve" in driver.broker.work_refused
+    assert "below the reserve" in driver.broker.work.reason
     await driver.close("CONNECTION_FORCED", "the end")

@@ -131,7 +131,7 @@ def test_what_a_passive_plugin_raises_changes_nothing_and_is_shown() -> None:
         assert list(guard.metrics()) == []
         with pytest.raises(CommandRefusedError, match="plugin broken failed: OSError"):
             guard.commands()["break"](CommandRequest(arguments={}, user="u", vhost="/", answer=lambda _: None))
-    assert core.broker.counters["committed"] == 1
+    assert core.broker.counters.totals["committed"] == 1
     assert [hook for hook, _ in watcher.heard] == ["delivered", "prepared", "decided"]
     shown = guard.status()
     assert shown.keys() == {"errors", "newest_error"}
@@ -177,7 +177,7 @@ def test_a_page_whose_path_is_taken_refuses_the_start() -> None:
 def test_a_hook_that_nobody_wants_is_not_hung_up() -> None:
     broker = Core().broker
     PassiveGuard("silent", PassivePlugin(NOTHING)).listen(broker)
-    assert (broker.on_delivered, broker.state.on_applied_tx, broker.transactions.engines) == ([], [], [])
+    assert (broker.hooks.on_delivered, broker.state.on_applied_tx, broker.transactions.engines) == ([], [], [])
 
 
 def test_two_commands_of_one_name_refuse_the_start() -> None:

@@ -183,7 +183,7 @@ class Driver(FakeDriver):
 
     def __init__(self) -> None:
         super().__init__()
-        self.broker.refusal = ""
+        self.broker.reception.admit()
         self.users = Logins(self.users)  # type: ignore[assignment]
 
 
@@ -230,15 +230,15 @@ async def test_who_is_not_served_is_told_why() -> None:
     assert take_carried(driver, "b3", encode_header(HEADER), lambda: False) == "file descriptors run short"  # type: ignore[arg-type]
     driver.stopping = True
     assert arrives(driver, encode_header(HEADER)) == "this broker is shutting down"
-    driver.broker.refusal = "b1 is a backup"
+    driver.broker.reception.refuse("b1 is a backup")
     assert arrives(driver, encode_header(HEADER)) == "this broker does not serve clients: b1 is a backup"
 
 
 async def test_two_brokers_that_take_each_other_for_the_primary_make_no_loop() -> None:
     """The other one carries nobody on: the client waits, is dialed for now and then, and is handed back to be refused."""
     scene, other = Scene(), Driver()
-    other.broker.refusal = "b1 is a backup"
-    carrying_of_other = other.broker.carrying
+    other.broker.reception.refuse("b1 is a backup")
+    carrying_of_other = other.broker.reception.carrying
     for now_ms in range(50, 1_050, 50):
         for _, _, header in scene.dials[scene.carrying.statistics().failed :]:
             scene.end.failed(arrives(other, header, "b2"), final=False)

@@ -19,8 +19,8 @@ from understudy.broker.amqp.methods import (
     TX_SELECT,
     encode_method,
 )
-from understudy.broker.core.broker import DISK
 from understudy.broker.core.limits import Limits
+from understudy.broker.core.turn.work_refusals import DISK
 from understudy.broker.plugin_api.pages import Making, Page
 from understudy.broker.server.web import broker_metrics
 from understudy.broker.server.web.status_report import StatusReport
