@@ -354,7 +354,7 @@ def _ask_whether(question: str) -> None:
 
 
 class _RefusedError(UnderstudyError):
-    """What a command was given cannot be used."""
+    """The input of a command cannot be used."""
 
 
 def _add_commands_of_plugins(asked: str) -> None:

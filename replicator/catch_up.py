@@ -107,7 +107,7 @@ class CatchUp:
                 self._send_later(subscription)
 
     def _lacks_transients(self) -> bool:
-        """Whether a transaction that is closed and not decided lacks what this broker lost with its restart: nobody gets it."""
+        """True if an undecided, closed transaction lacks what this broker lost with its restart: no broker gets it."""
         undecided = self._state.transactions.values()
         return any(
             tx.closing is not None and (tx.lost_transients or tx.missing_for(tx.closing, may_lack_transients=False))

@@ -1,4 +1,4 @@
-"""What the console script does besides running a broker: ``status`` and ``user hash``.
+"""Commands of the console script besides running a broker: ``status`` and ``user hash``.
 
 ``understudy.broker.cli`` is the front door; commands of plugins come to it through the entry point group ``understudy.commands``.
 """

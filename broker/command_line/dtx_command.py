@@ -92,7 +92,7 @@ def list_of_url(url: str, vhost: str | None) -> dict[str, Any]:
 
 
 def list_of_directory(directory: Path, vhost: str | None) -> dict[str, Any]:
-    """What the primary of a directory's brokers has, or the first that runs if none leads, and who has something else.
+    """Branches in doubt of a directory's primary, or of the first broker that runs if none leads, and brokers that differ.
 
     Returns:
         As :func:`list_of_url`; others: for each other broker that runs, broker, status, error (None, or why its list is not known)

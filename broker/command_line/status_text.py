@@ -97,7 +97,7 @@ def _history_line(entry: Mapping[str, Any]) -> str:
 
 
 def _blocked(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What each broker says of itself, and what the primary alone knows: of who is silent, has no link, or is to leave the set."""
+    """Explanations: each broker's own, and the primary's of brokers that are silent, have no link, or are to leave the set."""
     found = []
     answering = {row["broker"] for row in rows if row.get("role")}
     for row in rows:

@@ -135,7 +135,7 @@ class Participant:
     name: str = ""
 
     def prepare(self, tx: TxView) -> str:
-        """Whether ``tx`` may commit: "" for yes, else the reason, with which it is rolled back. What it raises is a no.
+        """The verdict on ``tx``: "" to commit, else the reason for which it is rolled back. An exception counts as a refusal.
 
         Of a distributed branch it is asked when its manager prepares it: the manager is answered RBROLLBACK. A branch that another
         core has prepared was asked there.

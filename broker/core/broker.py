@@ -260,7 +260,7 @@ class Broker:
 
     @property
     def urgent(self) -> bool:
-        """Whether the turn has gathered something that somebody waits for."""
+        """True if the turn has gathered something that is waited for."""
         return self._eager or self.transactions.coordinator.fresh() > 0 or self._waited_for()
 
     def _waited_for(self) -> bool:
@@ -377,7 +377,7 @@ class Broker:
         return offset
 
     def bars(self, name: str) -> bool:
-        """Whether a record bars ``name`` which is not applied yet: from then on the outcomes say so, as long as they are kept."""
+        """True if an unapplied record bars ``name``: once it is applied the outcomes say so, as long as they are kept."""
         return self.barred_names.get(name, 0) > self.log.applied
 
     # -- messages -------------------------------------------------------------------------------------------------
@@ -482,7 +482,7 @@ class Broker:
         self._dequeues.append((queue.id, entry.id))
 
     def comes(self, queue: Queue) -> bool:
-        """Whether a message for ``queue`` was published, or is being committed, which is not applied yet.
+        """True if a message for ``queue`` was published, or is being committed, and is not applied yet.
 
         What has been committed in this turn is ordered now: its client has said so before. What a coordinator withholds all the
         same counts, too. A commit that a member refuses counts until its place is reached.

@@ -282,7 +282,7 @@ class BrokerState:
         self._count_uncommitted(self.queues.keys() - known)
 
     def refill_waits(self) -> bool:
-        """Whether something that was missing is not in its place yet: the image of what is applied is without it."""
+        """True if a missing thing is not in its place yet: the image of what is applied is without it."""
         return any(change is Change.MISSING for _, change, _ in self.log.pending)
 
     def _count_uncommitted(self, new: Iterable[int]) -> None:
@@ -414,7 +414,7 @@ class BrokerState:
             self._unregister_transients(epoch)
 
     def _unregister_transients(self, epoch: int) -> None:
-        """Nobody may use what an EPOCH ends, though that is not applied yet."""
+        """Unregister what an EPOCH ends, so that it cannot be used, though that is not applied yet."""
         for queue in [q for q in self.queues.values() if self._ends_with(q, epoch)]:
             self.registry.remove_queue(queue)
         for vhost in self.registry.vhosts.values():
@@ -424,7 +424,7 @@ class BrokerState:
 
     @staticmethod
     def _ends_with(queue: Queue, epoch: int) -> bool:
-        """Whether an EPOCH that ends transient things ends this queue.
+        """True if an EPOCH that ends transient things ends this queue.
 
         A refill brings what the primary holds now, and may overtake older EPOCHs that this broker has yet to apply: those end
         what is older than themselves and nothing else. Ids begin with the epoch in which they were given.
@@ -909,7 +909,7 @@ class BrokerState:
         return [tx for tx in self.transactions.values() if tx.branch is not None and tx.branch.offset <= applied]
 
     def takes_in_doubt(self, queue: Queue) -> bool:
-        """Whether a prepared branch that is not being committed has taken a message of ``queue``: it may return there."""
+        """True if a prepared branch that is not being committed has taken a message of ``queue``: it may return there."""
         return queue.acquired > 0 and any(
             queue_id == queue.id and any(entry_id in queue.entries for entry_id in ids)
             for tx in self.transactions.values()
@@ -947,7 +947,7 @@ class BrokerState:
     # -- whole-state operations -----------------------------------------------------------------------------------
 
     def holds_messages(self) -> bool:
-        """Whether there is a message in any queue, in a transaction, or on its way there."""
+        """True if there is a message in any queue, in a transaction, or on its way there."""
         return bool(self.transactions or self.log.pending) or any(queue.entries for queue in self.queues.values())
 
     def drop_transactions(self, kept: Container[int] = ()) -> None:

@@ -300,7 +300,7 @@ class Reserve:
         self.free_bytes = 0
 
     def _is_there(self) -> bool:
-        """Whether it is, and of that size: whoever made it may have been killed over it, or have wanted another."""
+        """True if the file is there and of that size: its maker may have been killed over it, or have wanted another size."""
         if RESERVE_NAME not in self._storage.names():
             return False
         file = self._storage.open(RESERVE_NAME)

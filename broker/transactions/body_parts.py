@@ -40,7 +40,7 @@ class PartedBody:
         return memoryview(self.message.content() if self.message is not None else self.gathered)
 
     def give_to(self, message: Message, small_below: int) -> None:
-        """It is whole, and the body of ``message``: as ``bytes`` if it is that small, else not copied."""
+        """Make the whole body that of ``message``: as ``bytes`` if it is that small, else not copied."""
         octets = memoryview(self.gathered).toreadonly()
         message.give_body(bytes(octets) if len(octets) < small_below else named_bytes(octets), self.offset)
         self.message = message

@@ -368,7 +368,7 @@ class TxBuffer:
 
     @property
     def closing(self) -> DtxBranch | Prepare | None:
-        """What says what it holds, and members vote on: DTX_PREPARE of a branch, else PREPARE; None while it is open."""
+        """The record that says what it holds, and members vote on: DTX_PREPARE of a branch, else PREPARE; None while it is open."""
         return self.branch if self.branch is not None else self.prepare
 
     @property
@@ -441,7 +441,7 @@ class TxBuffer:
 
     @property
     def lost_transients(self) -> bool:
-        """Whether it holds less than it counts: an EPOCH has ended its transient events (:meth:`drop_transients`)."""
+        """True if it holds less than it counts: an EPOCH has ended its transient events (:meth:`drop_transients`)."""
         return sum(event[0] > 0 for event in self.events) < self.logged_events
 
     def dequeues(self) -> list[tuple[int, int]]:

@@ -220,7 +220,7 @@ class DirectFabric:
                 each.tls = server
 
     def _admits(self, shaking: int) -> bool:
-        """Whether one more may begin with TLS and nobody has to end for it; who has got through that is for :meth:`link_made`."""
+        """True if one more TLS handshake may begin and none has to end for it; one that got through is for :meth:`link_made`."""
         admitted = shaking < MAX_HANDSHAKES
         self._refused += not admitted
         return admitted

@@ -335,7 +335,7 @@ class Channel:
         self.consuming.end()
 
     def release(self) -> None:
-        """It has ended and its connection has forgotten it.
+        """Let go of an ended channel that its connection has forgotten.
 
         Channel and parts point at each other; nothing does any more after this, so that no garbage collector is needed. What
         still waits for the log (a commit, an answer that goes nowhere) has the part that it needs, and no part needs another

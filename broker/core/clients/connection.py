@@ -546,7 +546,7 @@ class Connection:
             self._unstable.settled(-size_bytes)
 
     def turn_ended(self, offset: int) -> None:
-        """What was published in this turn is outstanding until the log is applied up to ``offset``."""
+        """Messages published in this turn are outstanding until the log is applied up to ``offset``."""
         size = self._turn_bytes
         self._turn_bytes = 0
         if offset > self._log.applied:  # else it went to queues outside the log, and is there

@@ -186,7 +186,7 @@ class Consuming:
         )
 
     def gives_way(self, consumer: Consumer) -> bool:
-        """Whether a free place of the shared prefetch count is another consumer's, which has waited longer and has a message.
+        """True if a free place of the shared prefetch count is another consumer's, which has waited longer and has a message.
 
         Then that consumer's queue is to be served before this one is again: other channels may have taken the message by then. A
         consumer of the same queue with a lower priority has to wait.

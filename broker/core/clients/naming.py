@@ -290,7 +290,7 @@ class Naming(Names):
         self._check_same_level(queue, durable, exclusive, arguments)
 
     def _check_same_level(self, queue: Queue, durable: bool, exclusive: bool, arguments: dict[str, Any]) -> None:
-        """Who says nothing, as the first declaration did, means what that came to, whatever the default is by now."""
+        """Check the level: a declaration that names none, as the first did, means the first one's, under any default of now."""
         if arguments.get(REPLICATE) == queue.arguments.get(REPLICATE):
             return
         said = level_asked_for(queue.name, queue.vhost, arguments, durable=durable, exclusive=exclusive)

@@ -127,7 +127,7 @@ class Transactions:
         return None
 
     def _is_committing(self, name: str, besides: TxBuffer) -> bool:
-        """Whether the client of another transaction of that name has said commit, and was not refused."""
+        """True if the client of another transaction of that name has said commit, and was not refused."""
         others = self._state.transactions.values()
         return any(tx.name == name and tx.decided is not None for tx in others if tx is not besides)
 

@@ -152,7 +152,7 @@ class Recovery:
         self._state.deduplicates = True  # the gap may have declared what drops duplicates
 
     def _pass_gap(self, _: None) -> None:
-        """What is before the gap is applied. Of its outcomes the gap may have forgotten some: who fills it says which."""
+        """Everything before the gap is applied; some outcomes may be forgotten, and the broker that fills the gap says which."""
         self._state.outcomes = Outcomes()
         self._state.completions = {}
         self._state.id_windows.begin_gap()

@@ -272,7 +272,7 @@ class Queue:
         return True
 
     def take_over(self, place: Queue) -> None:
-        """What a recovery has put into ``place`` comes here."""
+        """Take over what a recovery has put into ``place``."""
         self.entries, place.entries = place.entries, self.entries
         self.last_id = place.last_id
         self.unsorted = place.unsorted

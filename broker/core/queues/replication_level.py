@@ -37,7 +37,7 @@ class ReplicationLevel(Enum):
 
     @property
     def messages_in_log(self) -> bool:
-        """What comes to the queue, and what leaves it, is in records."""
+        """True if messages that come to the queue, and those that leave it, are in records."""
         return self is ReplicationLevel.ALL
 
 

@@ -94,7 +94,7 @@ class Exchange:
         self.had_binding = False
 
     def is_declared_as(self, other: Exchange) -> bool:
-        """Whether who has declared the one has declared the other."""
+        """True if a declaration of one exchange also declares the other."""
         return (self.kind, self.durable, self.auto_delete, self.internal) == (
             other.kind,
             other.durable,

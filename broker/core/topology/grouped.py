@@ -44,7 +44,7 @@ class Grouped(Generic[G, T]):
         del self._groups[group]
 
     def of(self, group: G) -> Iterable[T]:
-        """What is in ``group``; nothing may be added or removed while it is gone through."""
+        """The things in ``group``; nothing may be added or removed while they are gone through."""
         return self._groups.get(group, ())
 
     def pop(self, group: G) -> Iterable[T]:

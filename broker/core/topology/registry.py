@@ -121,7 +121,7 @@ class Registry:
             exchange.unbind(binding.key)
 
     def exchanges_of(self, queue: Queue) -> list[Exchange]:
-        """What the queue is bound to, in the order in which it was."""
+        """The exchanges that the queue is bound to, in the order in which it was."""
         return list(dict.fromkeys(exchange for exchange, _ in self.vhost(queue.vhost).bound.of(queue.id)))
 
     def sources_of(self, exchange: Exchange) -> list[Exchange]:

@@ -40,7 +40,7 @@ class SpaceWatch:
 
     @property
     def is_due(self) -> bool:
-        """Whether the journal ran out of room since the last look: a second of new work may be more than what it gave up for it."""
+        """True if the journal ran out of room since the last look: a second of new work may exceed what it gave up for it."""
         return self._reserve.low_space and not self._low
 
     def look(self) -> None:

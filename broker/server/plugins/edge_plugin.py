@@ -104,10 +104,10 @@ class EdgePlugin(Protocol):
         """The deciding part for a core that is about to be recovered; None if it needs none."""
 
     def opened(self) -> None:
-        """That core runs: whatever came meanwhile may be fed to it."""
+        """The core runs: input that came meanwhile may be fed to it."""
 
     def dropped(self, reason: str) -> None:
-        """That core is to be recovered anew, or the process stops: close links, feed nothing more."""
+        """The core is to be recovered anew, or the process stops: close links, feed nothing more."""
 
     def tick(self, now_ms: int) -> None:
         """Time passes, whether a core runs or not."""

@@ -58,7 +58,7 @@ def _end(code: ExitCode) -> NoReturn:
 
 
 def watch_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """What nobody caught in a callback is a mistake of ours, unless it is the network's."""
+    """Treat an exception that no callback caught as our mistake, unless it is the network's."""
     strangers = StrangerLog(_log)
     loop.set_exception_handler(lambda _, context: _loop_exception(strangers, context))
 

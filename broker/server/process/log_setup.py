@@ -66,7 +66,7 @@ def configure_logging(log_format: LogFormat, level: str, **always: Any) -> None:
 
 
 def _unbuffer() -> None:
-    """What standard error does not take is lost at once. Kept in a buffer, it would end Python with 120, not with its exit code."""
+    """Text that standard error does not take is lost at once. In a buffer, it would end Python with 120, not its exit code."""
     stream = sys.stderr
     if isinstance(getattr(stream, "buffer", None), io.BufferedWriter):
         raw = cast("BinaryIO", io.FileIO(stream.fileno(), "w", closefd=False))

@@ -234,7 +234,7 @@ class StatusReport:
         return _with_rows(head, "queues", rows)
 
     def _core(self, driver: NodeDriver, node: BrokerNode) -> dict[str, Any]:
-        """What of the page does not."""
+        """The fields of the page that need a core."""
         log = node.state.log
         core: dict[str, Any] = {
             "log": {
