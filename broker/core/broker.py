@@ -396,10 +396,27 @@ class Broker:
         self._eager = True
         if message.__class__ is DelayedMessage:
             message.due_ms = record.deadline_at(message.due_ms, self.clock.expiry_now())
+        offset = log.end + 1
+        if len(queues) == 1:  # by far the most frequent
+            queue = queues[0]
+            if queue.logged and expiration_ms is None and queue.ttl_ms is None and queue.limits is None:
+                queue.newest_id = entry_id = queue.newest_id + 1
+                queue.brought_at = offset
+                targets = [(queue.id, entry_id, 0)]
+                head = record.encode_enqueue(targets, message, not (message.persistent and queue.durable))
+                message.offset = log.append(head, message.properties, message.content())
+                log.pending.append((offset, ENQUEUE, (message, targets)))
+                return offset
+        else:
+            message.shared = True
+        return self._publish_to_several(queues, message, expiration_ms, offset)
+
+    def _publish_to_several(self, queues: list[Queue], message: Message, expiration_ms: int | None, offset: int) -> int:
+        """As :meth:`publish`: any number of queues, of any kind. A record stands at ``offset``, which is the next."""
+        log = self.log
         targets = []
         local: list[Queue] = []
         durable = noted = False
-        offset = log.end + 1
         for queue in queues:
             if queue.logged:
                 queue.newest_id = entry_id = queue.newest_id + 1

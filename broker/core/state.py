@@ -39,7 +39,7 @@ from understudy.broker.log.pending import COMMIT, DEQUEUE, ENQUEUE, PREPARE, Cha
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.log.record import Group, Prepare, Target, deadline_at
 from understudy.broker.log.return_record import ReturnGroup, decode_return
-from understudy.broker.message import DelayedMessage, Message, Spill
+from understudy.broker.message import DelayedMessage, Message, MovedMessage, Spill
 from understudy.broker.octets.chunks import LARGE_BYTES
 from understudy.broker.transactions.dtx_branch import BranchName, Completion, DtxBranch
 from understudy.broker.transactions.outcomes import Outcomes
@@ -320,7 +320,8 @@ class BrokerState:
         if tx is None:
             tx = self.transaction(tx_id)
         tx.add(offset, message, targets, buf[at:head_end], transient)
-        self.has_moved = self.has_moved or message.moved
+        if message.__class__ is MovedMessage:
+            self.has_moved = True
         if tx.size_bytes > self.tx_memory_bytes:
             self.spill_body(message)
         queues = self.queues
@@ -355,7 +356,8 @@ class BrokerState:
         body.give_to(message, LARGE_BYTES)
         tx.bodies().places[offset] = (body, 0, message.size)
         tx.add(offset, message, targets, buf[at : parted.head_end], transient)
-        self.has_moved = self.has_moved or message.moved
+        if message.__class__ is MovedMessage:
+            self.has_moved = True
         if not tx.own and tx.size_bytes > self.tx_memory_bytes:
             self.spill_body(message)
         for target in targets:
@@ -491,8 +493,6 @@ class BrokerState:
 
     def apply_enqueue(self, argument: tuple[Message, list[Target]]) -> None:
         message, targets = argument
-        if len(targets) > 1:
-            message.shared = True
         if self.deduplicates:
             self.id_windows.note(self.queues, message.offset, targets, message)
         for queue_id, entry_id, deadline_ms in targets:
@@ -513,6 +513,7 @@ class BrokerState:
         source = self.queues.get(move.queue_id)
         entry = source.entries.get(move.entry_id) if source is not None else None
         message = move.message
+        message.shared = len(move.targets) > 1
         if entry is not None and not move.has_body:
             message.share_body(entry.message)
             assert message.size == move.size_bytes, (
@@ -583,15 +584,14 @@ class BrokerState:
         first_ids = prepare.first_ids
         queues = self.queues
         scheduled = self.scheduled
+        deduplicates = self.deduplicates
         for offset, message, content in tx.events:
             if message is None:
                 self._take_out(content)
                 continue
             if message.__class__ is DelayedMessage:
                 message.due_ms = deadline_at(message.due_ms, prepare.time_ms)
-            if len(content) > 1:
-                message.shared = True
-            if self.deduplicates:
+            if deduplicates:
                 self.id_windows.note(queues, offset and tx.prepare_offset, content, message, prepare.time_ms)
             for queue_id, place, limit_ms in content:
                 queue = queues.get(queue_id)
@@ -607,11 +607,10 @@ class BrokerState:
                     continue
                 else:
                     entry_id = queue.next_id()
-                deadline_ms = 0
                 if limit_ms:
-                    deadline_ms = deadline_at(limit_ms, prepare.time_ms)
+                    limit_ms = deadline_at(limit_ms, prepare.time_ms)  # noqa: PLW2901  # hot
                     self.arrives(queue, entry_id)
-                queue.enqueue(entry_id, message, deadline_ms)
+                queue.enqueue(entry_id, message, limit_ms)
                 if queue.consumers and not queue.scheduled:
                     queue.scheduled = True
                     scheduled.append(queue)

@@ -6,56 +6,63 @@ from collections.abc import Iterator
 
 BUCKET_SHIFT = 6
 """A bucket is 64 offsets: 64 messages of 1 MiB fill an ordinary segment, and a million small ones take 16,000 buckets."""
-_ONE = 1 << 40
-_OCTETS = _ONE - 1
+ENTRY_BYTES = 96
+"""What a message takes in the journal about, beside its body."""
+
+
+class _Buckets(dict[int, int]):
+    """What is missing is 0. ``oldest`` is a lower bound of the keys."""
+
+    oldest = 0
+
+    def __missing__(self, bucket: int) -> int:
+        self.oldest = min(self.oldest, bucket)
+        return 0
 
 
 class LiveOffsets:
-    """Counts, per bucket of offsets, the queue entries whose record stands there, and the octets of their bodies.
+    """Per bucket of offsets, about how many octets of the journal are records of messages that lie in queues.
 
-    The journal may drop leading segments that end before :meth:`oldest`. Two additions a message is all it costs: count and octets
-    of a bucket are one number, ``count * 2**40 + octets``. The octets of a message in several queues count once a queue.
+    The journal may drop leading segments that end before :meth:`oldest`. One addition a message is all it costs. A message
+    takes its body and `ENTRY_BYTES`: a bucket in which nothing lives has 0. A message in several queues counts once a queue.
     """
 
-    __slots__ = ("_buckets", "_oldest")
+    __slots__ = ("_buckets",)
 
     def __init__(self) -> None:
-        self._buckets: dict[int, int] = {}
-        self._oldest = 0
+        self._buckets = _Buckets()
 
     def add(self, offset: int, octets: int) -> None:
         """Note that a message of so many octets, whose record stands at ``offset``, comes into a queue."""
-        bucket = offset >> BUCKET_SHIFT
-        buckets = self._buckets
-        buckets[bucket] = buckets.get(bucket, 0) + _ONE + octets
-        if bucket < self._oldest:
-            self._oldest = bucket
+        self._buckets[offset >> BUCKET_SHIFT] += octets + ENTRY_BYTES
 
     def release(self, offset: int, octets: int) -> None:
         """Note that such a message leaves. Both numbers are those of :meth:`add`."""
         bucket = offset >> BUCKET_SHIFT
-        left = self._buckets[bucket] - _ONE - octets
-        if left:
-            self._buckets[bucket] = left
+        buckets = self._buckets
+        left = buckets[bucket] - octets - ENTRY_BYTES
+        if left > 0:
+            buckets[bucket] = left
         else:
-            del self._buckets[bucket]
+            del buckets[bucket]
 
     def oldest(self, end: int) -> int:
         """A lower bound of the oldest live offset; ``end + 1`` if nothing lives."""
-        if not self._buckets:
+        buckets = self._buckets
+        if not buckets:
             return end + 1
-        if self._oldest not in self._buckets:
-            self._oldest = min(self._buckets)
-        return min(self._oldest << BUCKET_SHIFT, end + 1)
+        if buckets.oldest not in buckets:
+            buckets.oldest = min(buckets)
+        return min(buckets.oldest << BUCKET_SHIFT, end + 1)
 
     def total_octets(self) -> int:
-        """Octets of the bodies of all entries."""
-        return sum(self._buckets.values()) & _OCTETS
+        """What all messages take."""
+        return sum(self._buckets.values())
 
-    def octets(self) -> Iterator[tuple[int, int, int]]:
-        """(first offset of a bucket, entries in it, octets of their bodies) of each bucket, in no order."""
-        for bucket, value in self._buckets.items():
-            yield bucket << BUCKET_SHIFT, value >> 40, value & _OCTETS
+    def octets(self) -> Iterator[tuple[int, int]]:
+        """(first offset of a bucket, what its messages take) of each bucket, in no order."""
+        for bucket, octets in self._buckets.items():
+            yield bucket << BUCKET_SHIFT, octets
 
 
 def last_of_bucket(offset: int) -> int:

@@ -175,15 +175,19 @@ _PARTED_TAIL: Final = Struct(">BIQ")
 _TX_TARGET: Final = Struct(">QIQ")
 _TX_ENQUEUE_HEAD: Final = Struct(">QH")
 _TX_TARGETS: Final = [Struct(">BIQH" + "QIQ" * n) for n in range(9)]
+_pack_tx_enqueue: Final = _TX_TARGETS[1].pack
+_TX_ENQUEUE_BYTES: Final = _TX_TARGETS[1].size - 5
 TARGET: Final = Struct(">QQQ")
 _TARGETS: Final = [Struct(">BIH" + "QQQ" * n) for n in range(9)]
+_pack_enqueue: Final = _TARGETS[1].pack
+_ENQUEUE_BYTES: Final = _TARGETS[1].size - 5
 MOVED: Final = 2
 """Added to the flags of a message that the broker has moved (`MovedMessage`). The flag 1: it is persistent."""
 DELAYED: Final = 4
 """Likewise, of a message that is withheld until it is due (`DelayedMessage`): its due time stands behind its head."""
 EVERYWHERE: Final = 8
 """Added to `DELAYED`: it is delayed in all its queues."""
-_MESSAGE_HEADS: dict[tuple[str, str, bool, int], bytes] = {}
+_MESSAGE_HEADS: dict[tuple[str, str, bool, int, type[Message]], bytes] = {}
 _MESSAGE_HEADS_LIMIT: Final = 4096
 
 
@@ -227,11 +231,11 @@ def read_short(buf: bytes, at: int) -> tuple[str, int]:
 def message_head(message: Message) -> bytes:
     """Flags, names, and the length of the properties, which follow."""
     size = len(message.properties)
-    if message.__class__ is not Message:
-        return _marked_head(message)
-    key = (message.exchange, message.routing_key, message.persistent, size)
+    key = (message.exchange, message.routing_key, message.persistent, size, message.__class__)
     head = _MESSAGE_HEADS.get(key)
     if head is None:
+        if message.__class__ is not Message:
+            return _marked_head(message)
         if len(_MESSAGE_HEADS) >= _MESSAGE_HEADS_LIMIT:
             _MESSAGE_HEADS.clear()
         names = short(message.exchange) + short(message.routing_key)
@@ -252,11 +256,13 @@ def encode_enqueue(targets: Sequence[Target], message: Message, transient: bool)
     """The head of an ENQUEUE; the record is this, then ``message.properties``, then ``message.body``."""
     tail = message_head(message)
     n = len(targets)
-    layout = _TARGETS[n] if n < 9 else Struct(">BIH" + "QQQ" * n)
-    length = layout.size - 5 + len(tail) + len(message.properties) + message.size
+    length = len(tail) + len(message.properties) + message.size
     kind = ENQUEUE | TRANSIENT if transient else ENQUEUE
     if n == 1:
-        return layout.pack(kind, length, 1, *targets[0]) + tail
+        queue_id, entry_id, deadline_ms = targets[0]
+        return _pack_enqueue(kind, length + _ENQUEUE_BYTES, 1, queue_id, entry_id, deadline_ms) + tail
+    layout = _TARGETS[n] if n < 9 else Struct(">BIH" + "QQQ" * n)
+    length += layout.size - 5
     return layout.pack(kind, length, n, *[number for target in targets for number in target]) + tail
 
 
@@ -264,14 +270,15 @@ def encode_tx_enqueue(tx_id: int, targets: Sequence[Target], message: Message, t
     """The head of a TX_ENQUEUE or TX_ENQUEUE_TIMED; properties and body follow as in :func:`encode_enqueue`."""
     tail = message_head(message)
     n = len(targets)
-    layout = _TX_TARGETS[n] if n < 9 else Struct(">BIQH" + "QIQ" * n)
-    length = layout.size - 5 + len(tail) + len(message.properties) + message.size
+    length = len(tail) + len(message.properties) + message.size
     kind = TX_ENQUEUE | TRANSIENT if transient else TX_ENQUEUE
     if n == 1:
         queue_id, place, deadline_ms = targets[0]
         if deadline_ms >= FROM_COMMIT:
             kind += TX_ENQUEUE_TIMED - TX_ENQUEUE
-        return layout.pack(kind, length, tx_id, 1, queue_id, place, deadline_ms) + tail
+        return _pack_tx_enqueue(kind, length + _TX_ENQUEUE_BYTES, tx_id, 1, queue_id, place, deadline_ms) + tail
+    layout = _TX_TARGETS[n] if n < 9 else Struct(">BIQH" + "QIQ" * n)
+    length += layout.size - 5
     if any(target[2] >= FROM_COMMIT for target in targets):
         kind += TX_ENQUEUE_TIMED - TX_ENQUEUE
     return layout.pack(kind, length, tx_id, n, *[number for target in targets for number in target]) + tail
@@ -365,11 +372,11 @@ def deadline_at(deadline_ms: int, commit_ms: int) -> int:
 
 def decode_message(buf: bytes, at: int, end: int) -> tuple[Message, int]:
     """The message whose head starts at ``at`` and whose body ends at ``end``; and where the head ends."""
-    flags = buf[at]
     exchange_end = at + 2 + buf[at + 1]
     key_end = exchange_end + 1 + buf[exchange_end]
-    exchange, routing_key = _names(buf[at + 1 : key_end])
-    head_end = key_end + 4 if flags < DELAYED else key_end + 12
+    raw = buf[at:key_end]
+    exchange, routing_key, kind, persistent, size = _HEADS.get(raw) or _head(raw)
+    head_end = key_end + size
     properties_end = head_end + _U32.unpack_from(buf, key_end)[0]
     if properties_end > end:
         raise RecordError(f"message at byte {at}: properties end at {properties_end}, the record at {end}")
@@ -380,19 +387,18 @@ def decode_message(buf: bytes, at: int, end: int) -> tuple[Message, int]:
         properties = bytes(buf.whole[head_end:properties_end])
         body = named_bytes(buf.whole[properties_end:end])
     # Message(...), without the call of the class: see Queue.enqueue.
-    if flags < DELAYED:
-        message = _new(Message if flags < MOVED else MovedMessage)
-    else:
-        message = _new(DelayedMessage)
+    message = _new(kind)
+    if kind is DelayedMessage:
+        assert isinstance(message, DelayedMessage)
         message.due_ms = _U64.unpack_from(buf, key_end + 4)[0]
         message.delay_ms = 0
-        message.everywhere = flags & EVERYWHERE > 0
+        message.everywhere = buf[at] & EVERYWHERE > 0
     message.exchange = exchange
     message.routing_key = routing_key
     message.properties = properties
     message.body = body
     message.size = len(body)
-    message.persistent = flags & 1 == 1
+    message.persistent = persistent
     message.offset = 0
     message.shared = False
     return message, head_end
@@ -424,6 +430,19 @@ WITH_BODY: Final = frozenset({ENQUEUE, TX_ENQUEUE, TX_ENQUEUE_TIMED, TX_BODY_PAR
 HEAD_OF_LARGE_BYTES: Final = 2 << 20
 """More than the ids of `MAX_TARGETS` queues and the names take."""
 
+_HEADS: dict[bytes, tuple[str, str, type[Message], bool, int]] = {}
+
+
+def _head(raw: bytes) -> tuple[str, str, type[Message], bool, int]:
+    """(exchange, routing key, class, persistent, octets up to the properties) of a message whose head begins with ``raw``."""
+    flags = raw[0]
+    kind = Message if flags < MOVED else MovedMessage if flags < DELAYED else DelayedMessage
+    if len(_HEADS) >= _MESSAGE_HEADS_LIMIT:
+        _HEADS.clear()
+    found = _HEADS[raw] = (*_names(raw[1:]), kind, flags & 1 == 1, 12 if flags >= DELAYED else 4)
+    return found
+
+
 _NAMES: dict[bytes, tuple[str, str]] = {}
 
 
@@ -441,8 +460,12 @@ def decode_enqueue(buf: bytes, at: int, end: int) -> tuple[list[Target], Message
     """``at`` and ``end`` bound the payload."""
     n = _U16.unpack_from(buf, at)[0]
     at += 2
-    targets = [TARGET.unpack_from(buf, at)] if n == 1 else decode_targets(TARGET, n, buf, at, end)
-    return targets, decode_message(buf, at + 24 * n, end)[0]
+    if n == 1:
+        return [TARGET.unpack_from(buf, at)], decode_message(buf, at + 24, end)[0]
+    targets = decode_targets(TARGET, n, buf, at, end)
+    message = decode_message(buf, at + 24 * n, end)[0]
+    message.shared = n > 1
+    return targets, message
 
 
 def decode_enqueue_targets(buf: bytes, at: int, end: int) -> tuple[list[Target], int]:
@@ -465,8 +488,13 @@ def decode_tx_enqueue(buf: bytes, at: int, end: int) -> tuple[int, list[Target],
     """Transaction id, targets, message, and where the record's head ends (for the digest)."""
     tx_id, n = _TX_ENQUEUE_HEAD.unpack_from(buf, at)
     at += 10
-    targets = [_TX_TARGET.unpack_from(buf, at)] if n == 1 else decode_targets(_TX_TARGET, n, buf, at, end)
+    if n == 1:
+        targets = [_TX_TARGET.unpack_from(buf, at)]
+        message, head_end = decode_message(buf, at + 20, end)
+        return tx_id, targets, message, head_end
+    targets = decode_targets(_TX_TARGET, n, buf, at, end)
     message, head_end = decode_message(buf, at + 20 * n, end)
+    message.shared = n > 1
     return tx_id, targets, message, head_end
 
 

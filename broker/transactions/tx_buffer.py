@@ -99,12 +99,11 @@ class TxBuffer:
 
     __slots__ = (
         "_counts",
+        "_durable",
         "_marks",
         "branch",
         "decided",
         "digest",
-        "durable_digest",
-        "durable_events",
         "events",
         "first_offset",
         "ids",
@@ -137,9 +136,7 @@ class TxBuffer:
         self.events: list[Event] = []
         self.first_offset = 0
         self.logged_events = 0
-        self.durable_events = 0
         self.digest = 0
-        self.durable_digest = 0
         self.transient_at: set[int] = set()
         self.size_bytes = 0
         self.opened_ms = opened_ms
@@ -157,7 +154,10 @@ class TxBuffer:
         self.parts: BodyParts | None = None
         self.ids: dict[tuple[Any, bytes], None] | None = None
         self._counts: dict[int, int] = {}
-        self._marks: list[tuple[int, int, int, int, int]] | None = [] if may_be_cut else None
+        self._durable: tuple[int, int] | None = (
+            None  # (events, digest) of the durable ones, from the first transient one on
+        )
+        self._marks: list[tuple[int, int, int, tuple[int, int] | None]] | None = [] if may_be_cut else None
 
     def __str__(self) -> str:
         return f"transaction {self.tx_id}"
@@ -259,15 +259,15 @@ class TxBuffer:
         self.events.append((offset, message, content))
         self.logged_events += 1
         before = self.digest
-        self.digest = digest = crc32(head, before)
-        if not transient:
-            self.durable_events += 1
-            # Without transient events the two digests are the same number, and it is computed once.
-            self.durable_digest = digest if self.durable_digest == before else crc32(head, self.durable_digest)
-        else:
+        self.digest = crc32(head, before)
+        if transient:
+            if self._durable is None:
+                self._durable = (self.logged_events - 1, before)
             self.transient_at.add(offset)
+        elif self._durable is not None:
+            self._durable = (self._durable[0] + 1, crc32(head, self._durable[1]))
         if self._marks is not None:
-            self._marks.append((offset, self.logged_events, self.digest, self.durable_events, self.durable_digest))
+            self._marks.append((offset, self.logged_events, self.digest, self._durable))
         if message is not None:
             self.size_bytes += message.size + len(message.properties)
 
@@ -312,9 +312,7 @@ class TxBuffer:
             marks = self._marks or []
             while marks and marks[-1][0] > offset:
                 marks.pop()
-            _, self.logged_events, self.digest, self.durable_events, self.durable_digest = (
-                marks[-1] if marks else (0, 0, 0, 0, 0)
-            )
+            _, self.logged_events, self.digest, self._durable = marks[-1] if marks else (0, 0, 0, None)
             self._counts = {}
             self.size_bytes = sum(m.size + len(m.properties) for _, m, _ in kept if m is not None)
         return gone
@@ -344,7 +342,7 @@ class TxBuffer:
         tx.events = [event for event in self.events if 0 < event[0] <= end]
         tx.first_offset = self.first_offset
         tx.logged_events, tx.digest = self.logged_events, self.digest
-        tx.durable_events, tx.durable_digest = self.durable_events, self.durable_digest
+        tx._durable = self._durable
         tx.transient_at = set(self.transient_at)
         tx.size_bytes = sum(m.size + len(m.properties) for _, m, _ in tx.events if m is not None)
         tx.timed = self.timed
@@ -356,10 +354,20 @@ class TxBuffer:
         assert not 0 < self.prepare_offset <= end, f"transaction {self.tx_id} is decided where PREPARE is applied"
         if tx.events and tx._marks is not None:  # further back it is never cut
             last = tx.events[-1][0]
-            tx._marks.append((last, tx.logged_events, tx.digest, tx.durable_events, tx.durable_digest))
+            tx._marks.append((last, tx.logged_events, tx.digest, tx._durable))
         return tx
 
     # -- asking ---------------------------------------------------------------------------------------------------
+
+    @property
+    def durable_events(self) -> int:
+        """The number of logged events that a journal keeps."""
+        return self.logged_events if self._durable is None else self._durable[0]
+
+    @property
+    def durable_digest(self) -> int:
+        """The digest of the same events."""
+        return self.digest if self._durable is None else self._durable[1]
 
     @property
     def held_bytes(self) -> int:

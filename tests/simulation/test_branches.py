@@ -26,6 +26,7 @@ from tests.simulator.branch_steps import (
     refused,
     worked,
 )
+from tests.simulator.damage import damage
 from tests.simulator.group import PERSISTENT
 from tests.simulator.release import Release
 from tests.simulator.scenario import NEVER_MS, Hand, Order, Scenario, scenario
@@ -388,8 +389,7 @@ def test_a_member_that_lacks_something_refuses_the_prepare() -> None:
         damaged = group.backups[0]
         tx = group.transaction(damaged)
         assert tx is not None
-        tx.digest ^= 1
-        tx.durable_digest ^= 1
+        damage(tx)
         assert hand(calls.dtx_prepare, X) == XaStatus.RBROLLBACK
         assert group.world.happened["transaction refused"] == 1
         assert ask(group, calls.dtx_prepare) == XaStatus.RBROLLBACK

@@ -14,6 +14,7 @@ import pytest
 
 from tests.simulator import calls
 from tests.simulator.checkers.answers import Expected
+from tests.simulator.damage import damage
 from tests.simulator.scenario import NEVER_MS, Hand, Order, Scenario, named, scenario
 from tests.simulator.sim_node import SimNode
 from understudy.ha.status import BrokerStatus
@@ -291,8 +292,7 @@ def test_cp_38_what_was_closed_beside_a_catch_up_is_rolled_back(which: int, hard
         group.until("mirrored", lambda: group.events(refusing) == 4)
         tx = group.transaction(refusing)
         assert tx is not None
-        tx.digest ^= 1
-        tx.durable_digest ^= 1
+        damage(tx)
         group.cut(refusing, group.primary)  # its no is not heard yet
         order = hand.commit("tx")
         group.until("closed", lambda: group.has_prepare(refusing))
@@ -321,8 +321,7 @@ def test_cp_39_a_backup_dies_after_its_durable_vote(decision: str, which: int, h
         if decision == "rollback":
             tx = group.transaction(other)
             assert tx is not None
-            tx.digest ^= 1
-            tx.durable_digest ^= 1
+            damage(tx)
         group.cut(other, first)
         order = hand.commit("tx")
         group.until("it has voted", lambda: group.prepare_durable(voter))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulator import calls
+from tests.simulator.damage import damage as damage_copy
 from tests.simulator.group import PERSISTENT
 from tests.simulator.knobs import least_in_sync
 from tests.simulator.scenario import NEVER_MS, Hand, Order, Scenario, named, scenario
@@ -527,8 +528,7 @@ def damage(group: Scenario, node: SimNode) -> None:
     """Its copy of the open transaction is not what the primary has."""
     tx = group.transaction(node)
     assert tx is not None
-    tx.digest ^= 1
-    tx.durable_digest ^= 1
+    damage_copy(tx)
 
 
 MINIMAL = User(

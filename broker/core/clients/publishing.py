@@ -75,9 +75,10 @@ class Publishing:
         """basic.publish: ``args`` is (exchange, routing key, mandatory, immediate)."""
         exchange, routing_key, mandatory, immediate = args
         connection = self._connection
-        if connection.routes_version != self._registry.version:
+        registry = self._registry
+        if connection.routes_version != registry.version:
             connection.routes.clear()
-            connection.routes_version = self._registry.version
+            connection.routes_version = registry.version
         queues = connection.routes.get((exchange, routing_key))
         if queues is None:
             reserved = RESERVED_EXCHANGES.get(exchange)
@@ -109,9 +110,9 @@ class Publishing:
         message.persistent = persistent
         message.offset = 0
         message.shared = False
-        if self._registry.delaying:
-            message = delayed(self._registry.vhost(connection.vhost), queues, message)
-        if self._registry.judging and broker.judged.done(
+        if registry.delaying:
+            message = delayed(registry.vhost(connection.vhost), queues, message)
+        if registry.judging and broker.judged.done(
             Publish(self._channel, message, expiration_ms, mandatory, immediate), queues
         ):
             return

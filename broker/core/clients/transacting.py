@@ -123,6 +123,7 @@ class Transacting:
         self, queues: list[Queue], message: Message, expiration_ms: int | None, publish: TxPublish | None = None
     ) -> None:
         """A publish on a tx channel, already routed. ``publish`` records it, if `Transactions.publish` is not to."""
+        broker = self._broker
         session = self._session
         if session is None:
             session = self._open()
@@ -135,13 +136,13 @@ class Transacting:
             return
         if session.unrecorded:
             self._record_accepts(session)
-        limit = self._broker.limits.tx_bytes
+        limit = broker.limits.tx_bytes
         if tx.size_bytes + len(tx.events) * MESSAGE_BYTES > limit:  # tx.held_bytes, without a call for every message
-            self._broker.work.count_limit(TX_SIZE)
+            broker.work.count_limit(TX_SIZE)
             raise ResourceErrorSoft(
                 f"transaction {tx_id_text(tx.tx_id)} holds {tx.held_bytes} bytes, the limit is {limit}"
             )
-        (publish or self._broker.transactions.publish)(tx, queues, message, expiration_ms)
+        (publish or broker.transactions.publish)(tx, queues, message, expiration_ms)
         if tx.name and not tx.first_offset:  # it was a duplicate: the log does not have the name
             session.name_known = False
 
@@ -311,9 +312,10 @@ class Transacting:
             self._hooks.tell_outcome(Told(answer, outcome.text, self._channel, tx))
 
     def _committed(self, session: Session) -> None:
-        for delivery in session.requeued:
-            self._broker.requeue(delivery.queue, delivery.entry, delivery.tag in session.failed)
-        self._broker.returning.write_for(self._channel.connection)
+        if session.requeued:
+            for delivery in session.requeued:
+                self._broker.requeue(delivery.queue, delivery.entry, delivery.tag in session.failed)
+            self._broker.returning.write_for(self._channel.connection)
         if not self._channel.ended:
             for delivery in session.settled + session.requeued:
                 self._channel.consuming.free_slot(delivery)

@@ -30,16 +30,20 @@ class TransactionRecorder:
             queue = queues[0]
             targets = [(queue.id, tx.place(queue.id), deadlines_ms[0])]
             transient = not (message.persistent and queue.durable)
+            queue.uncommitted += 1
         else:
+            message.shared = True
             place = tx.place
             targets = [
                 (queue.id, place(queue.id), deadline) for queue, deadline in zip(queues, deadlines_ms, strict=True)
             ]
             transient = not message.persistent or not any(queue.durable for queue in queues)
+            for queue in queues:
+                queue.uncommitted += 1
         body = message.body
         if type(body) is not bytes:
             if message.offset:  # that of the first part of its body
-                self._enqueue_parted(tx, queues, targets, message, transient)
+                self._enqueue_parted(tx, targets, message, transient)
                 return
             body = message.content()
         head = record.encode_tx_enqueue(tx.tx_id, targets, message, transient)
@@ -49,8 +53,6 @@ class TransactionRecorder:
         tx.add(offset, message, targets, head, transient)
         if tx.size_bytes > state.tx_memory_bytes:
             state.spill_body(message)
-        for queue in queues:
-            queue.uncommitted += 1
 
     def begin_body(self, tx: TxBuffer, message: Message) -> PartedBody:
         """The body of ``message`` is recorded in parts now: by :meth:`body_part` until it is all there, then :meth:`enqueue`."""
@@ -73,9 +75,7 @@ class TransactionRecorder:
         tx.add(offset, None, (), head, False)
         return offset
 
-    def _enqueue_parted(
-        self, tx: TxBuffer, queues: list[Queue], targets: list[Target], message: Message, transient: bool
-    ) -> None:
+    def _enqueue_parted(self, tx: TxBuffer, targets: list[Target], message: Message, transient: bool) -> None:
         """As :meth:`enqueue`. A message that is a transaction of its own stays in memory."""
         assert tx.parts is not None
         state = self._state
@@ -88,8 +88,6 @@ class TransactionRecorder:
         tx.add(offset, message, targets, head, transient)
         if not tx.own and tx.size_bytes > state.tx_memory_bytes:
             state.spill_body(message)
-        for queue in queues:
-            queue.uncommitted += 1
 
     def dequeue(self, tx: TxBuffer, groups: list[Group]) -> None:
         """Record that these ids leave these queues if ``tx`` commits."""

@@ -43,7 +43,7 @@ from understudy.broker.log import journal_gate
 from understudy.broker.log.again_note import AgainNote, AgainTarget
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.journal_state import Occupancy
-from understudy.broker.log.live_offsets import last_of_bucket
+from understudy.broker.log.live_offsets import ENTRY_BYTES, last_of_bucket
 from understudy.broker.log.return_record import NEVER
 from understudy.broker.message import Message
 
@@ -57,8 +57,6 @@ LEAST_SHARE: Final = 2
 """And when the dead fill one part in so many of a segment."""
 MOST_TRIES: Final = 3
 """So many passes up to the same offset are begun: a message that moves during a pass takes its place to where it goes."""
-ENTRY_BYTES: Final = 96
-"""What a message takes in the journal about, beside its body."""
 
 _Found = tuple[Queue, Entry]
 
@@ -215,8 +213,8 @@ class Compaction:
         """About how many octets live in each sealed segment, and in what follows them."""
         ends = list(accumulate((each.last_offset for each in journal.sealed), max))
         live = [0] * (len(ends) + 1)
-        for first, count, octets in self._state.live.octets():
-            live[bisect_left(ends, first)] += octets + ENTRY_BYTES * count
+        for first, octets in self._state.live.octets():
+            live[bisect_left(ends, first)] += octets
         sizes = [*(each.size_bytes for each in journal.sealed), journal.newest_used_bytes]
         return [min(pair) for pair in zip(live, sizes, strict=True)]
 

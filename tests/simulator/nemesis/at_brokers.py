@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
+from tests.simulator.damage import damage
 from tests.simulator.nemesis.havoc import Havoc
 from tests.simulator.nemesis.strike import Strike, Times
 from tests.simulator.world import MS
@@ -147,8 +148,7 @@ class VoteNo(Strike):
         if tx is None:
             havoc.world.at(VOTE_WAIT_MS * MS, self._try, havoc, tries - 1)
             return False
-        tx.digest ^= 1
-        tx.durable_digest ^= 1
+        damage(tx)
         havoc.world.fault(self.verb, f"{node.name} has a damaged copy of transaction {tx_id_text(tx.tx_id)}")
         return True
 

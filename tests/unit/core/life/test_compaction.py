@@ -30,7 +30,7 @@ from understudy.broker.log.again_note import AgainNote, AgainTarget, SettledNote
 from understudy.broker.log.journal import JournalOptions
 from understudy.broker.log.journal_gate import NoteFormatError
 from understudy.broker.log.journal_recovery import recover
-from understudy.broker.log.live_offsets import last_of_bucket
+from understudy.broker.log.live_offsets import ENTRY_BYTES, last_of_bucket
 from understudy.broker.log.return_record import Returned
 from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.message import DelayedMessage, Message, MovedMessage
@@ -182,7 +182,7 @@ def test_a_slice_is_bounded_though_nothing_is_to_be_written() -> None:
     speaker.call(EXCHANGE_DECLARE, "both", "fanout", False, True, False, False, False, {})
     for queue in ("old", "other"):
         speaker.call(QUEUE_BIND, queue, "both", "", False, {})
-    count = 4 * compaction.SLICE_BYTES // (2 * compaction.ENTRY_BYTES)
+    count = 4 * compaction.SLICE_BYTES // (2 * ENTRY_BYTES)
     for _ in range(count):
         speaker.client.send(publish_frames(1, "both", "", TRANSIENT, b"", FRAME_MAX))
     core.sync()
@@ -198,7 +198,7 @@ def test_a_slice_is_bounded_though_nothing_is_to_be_written() -> None:
             core.sync()
             steps.append(sum(entry.message.offset > last for queue in queues for entry in queue.entries.values()))
     assert first < last
-    most = 2 * (compaction.SLICE_BYTES // (2 * compaction.ENTRY_BYTES) + 1)
+    most = 2 * (compaction.SLICE_BYTES // (2 * ENTRY_BYTES) + 1)
     assert max(after - before for before, after in pairwise(steps)) <= most
 
 
