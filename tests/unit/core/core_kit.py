@@ -145,7 +145,7 @@ class Client:
         self.wakes += 1
 
     def paused(self) -> bool:
-        """Whether the core wants this connection not to be read."""
+        """True if the core wants this connection not to be read."""
         return self.connection.paused
 
     def send(self, *frames: bytes) -> None:
@@ -160,7 +160,7 @@ class Client:
         self.send(publish(queue, body, channel=channel))
 
     def events(self) -> list[Event]:
-        """What the broker has said since the last call."""
+        """Parsed output of the broker since the last call."""
         return self._parser.feed(b"".join(self.connection.take_output()))
 
     def heard(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a message costs in the core, less its I/O: counted by hand, not by the test suite.
+"""The cost of a message in the core, less its I/O: counted by hand, not by the test suite.
 
     python -m tests.unit.core.core_speed PART [MESSAGES [REPEATS]]
 

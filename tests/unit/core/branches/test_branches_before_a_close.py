@@ -1,4 +1,4 @@
-"""What stands behind dtx.commit or dtx.prepare does not overtake it when the client closes (decision 0023)."""
+"""Methods behind dtx.commit or dtx.prepare do not overtake it when the client closes (decision 0023)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is received and not stable yet is bounded by the memory that it takes, not by the bytes that were sent."""
+"""Received content that is not stable yet is bounded by the memory that it takes, not by the bytes that were sent."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_what_is_on_its_way_into_a_queue_can_fill_the_memory() -> None:
 
 @pytest.mark.parametrize("default_exchange", [True, False])
 def test_a_transaction_of_empty_messages(default_exchange: bool) -> None:
-    """It could have 130 million of them, on every broker."""
+    """A transaction could have 130 million empty messages, on every broker."""
     limit = 1 << 20
     core = Core(Limits(tx_bytes=limit))
     client = core.client()

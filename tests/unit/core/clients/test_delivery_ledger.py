@@ -1,4 +1,4 @@
-"""What a channel remembers of its deliveries is what is not settled."""
+"""A channel remembers only those of its deliveries that are not settled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENTRY = Entry(1, Message("", "q", b"\0\0", b"", False), 0, False)
 
 
 def test_one_that_is_held_for_long_keeps_nothing_of_those_behind_it() -> None:
-    """It kept the tag of each: a consumer with one message that takes a day cost the broker gigabytes."""
+    """The ledger used to keep every later tag: one message that took a day cost the broker gigabytes."""
     ledger = DeliveryLedger()
     first = ledger.add(QUEUE, ENTRY, None)
     longest = 0

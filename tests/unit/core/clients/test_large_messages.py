@@ -17,7 +17,7 @@ BODY = bytes(3_000)
     "begin", [encode_method(1, CONFIRM_SELECT, False), encode_method(1, TX_SELECT)], ids=["confirms", "transactions"]
 )
 def test_more_than_a_batch_may_hold_can_end_in_one_turn(begin: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ended the broker, and the next primary when its clients tried again: two of half a gigabyte each are enough."""
+    """Two messages of half a gigabyte each used to end the broker, and the next primary when its clients tried again."""
     monkeypatch.setattr(frame, "MAX_FRAME_BYTES", 12_000)
     monkeypatch.setattr(connection, "MANY_READS_BYTES", 1_000)
     monkeypatch.setattr(broker, "LARGE_BATCH_BYTES", 6_000)

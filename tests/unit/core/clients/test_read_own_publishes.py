@@ -1,4 +1,4 @@
-"""What a connection has published is there for what it asks next, though it was not confirmed yet."""
+"""Messages that a connection has published are there for its next request, even before they are confirmed."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_queue_that_is_about_to_be_filled_is_not_empty(core: Core, client: Cli
     ids=["ack", "reject", "purge"],
 )
 def test_a_queue_whose_messages_were_settled_is_empty(core: Core, client: Client, settle: bytes) -> None:
-    """It was not until that was stable: who acknowledged the last message could not delete the queue if it was empty."""
+    """The queue used to stay non-empty until that was stable: delete-if-empty failed right after the last acknowledgement."""
     client.publish("q", b"1")
     core.sync()
     if settle != PURGE_NO_WAIT:
@@ -187,7 +187,7 @@ def test_a_close_goes_on_and_what_stood_before_it_is_done(core: Core, number: in
 
 
 def test_an_answer_that_a_close_did_not_wait_for_releases_nothing_else(core: Core, client: Client) -> None:
-    """It is the declaration's, and comes while the purge waits for what was published before it."""
+    """The answer is the declaration's, and comes while the purge waits for what was published before it."""
     client.send(encode_method(1, QUEUE_DECLARE, "other", False, True, False, False, False, {}))
     declared = core.node.gate.appended
     close = encode_method(1, CHANNEL_CLOSE, 200, "bye", 0, 0)

@@ -1,4 +1,4 @@
-"""What waits for a client that does not read what it is sent is bounded, whatever it asks for."""
+"""Output that waits for a client that does not read is bounded, whatever the client asks for."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_queue_may_go_while_a_get_waits(core: Core, client: Client) -> None:
 
 
 def test_who_takes_no_answers_is_not_read_any_more(core: Core, client: Client) -> None:
-    """What comes back to a publisher is as large as what it sends: it could fill the memory of the broker."""
+    """Returned messages are as large as those that a publisher sends: they could fill the memory of the broker."""
     client.connection.heartbeat_ms = 60_000
     client.connection.set_congested(True)
     client.send(UNROUTABLE * 9)

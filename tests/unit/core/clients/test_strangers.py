@@ -1,4 +1,4 @@
-"""Who has not got through the handshake is kept little of; who has, not more than two of the largest messages."""
+"""Bounds of what is kept of a client: little before its handshake is over, two of the largest messages after it."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def wait_for_room(client: Client) -> None:
 
 @pytest.mark.parametrize("stop", [ask_without_reading, wait_for_room])
 def test_nor_does_it_help_to_take_nothing(stop: Callable[[Client], None]) -> None:
-    """What is not read because the client takes nothing gets on when the client wants, and the permit would wait for that."""
+    """A client that takes nothing decides when its input goes on, and would keep the permit as long."""
     core = Core(attrs.evolve(LIMITS, outgoing_bytes_per_client=64 * KIB))
     mute, other = core.client(channels=2), core.client()
     core.queue(core.client(), "q")
@@ -262,7 +262,7 @@ def test_a_message_that_is_too_large_is_refused_before_anything_of_it_is_kept() 
 
 
 def test_a_client_may_answer_in_the_middle_of_what_is_refused() -> None:
-    """It hears of the refusal while it sends, and the rest never comes."""
+    """The client hears of the refusal while it sends, and the rest never comes."""
     core = Core(LIMITS)
     client = core.client()
     core.queue(client, "q")

@@ -1,4 +1,4 @@
-"""What a client is told that asks what became of a transaction, early and late (G8)."""
+"""Answers to a client that asks what became of a transaction, early and late (G8)."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_a_confirmed_publish_is_nacked_before_it_enters_the_log(core: Core, clie
 
 
 def test_a_refusal_in_the_turn_of_a_confirmed_publish_does_not_block_its_connection(core: Core, client: Client) -> None:
-    """It did: a client that waits for each confirm never got its next one, nor to what would have made room."""
+    """A client that waits for each confirm used to stay blocked: no next confirm, and nothing that would have made room."""
     client.send(encode_method(1, CONFIRM_SELECT, False))
     client.connection.receive(publish("q", b"1"))
     core.node.memory_full(FULL)
@@ -95,7 +95,7 @@ def test_the_reason_may_be_long_in_any_letters(core: Core, client: Client, lette
 
 
 def test_who_was_blocked_for_long_is_not_silent_before_it_can_be_read_again(core: Core, client: Client) -> None:
-    """What it had said meanwhile was not read yet, and a tick that came first ended it for missed heartbeats."""
+    """Unread input did not count: a tick before the first read used to end the client for missed heartbeats."""
     client.connection.heartbeat_ms = 60_000
     core.node.disk_low(LOW)
     client.publish("q", b"1")

@@ -49,7 +49,7 @@ def tick(core: Core, after_ms: int = TICK_MS) -> None:
 
 @pytest.mark.parametrize("read_first", [True, False])
 def test_who_spoke_all_the_time_is_not_dropped(core: Core, read_first: bool) -> None:
-    """It was, for missed heartbeats; its next heartbeat may be 30 s away."""
+    """The client used to be dropped for missed heartbeats; its next heartbeat may be 30 s away."""
     client = Client(core)
     client.send(*HANDSHAKE)
     tick(core)
@@ -124,7 +124,7 @@ def test_a_handshake_octet_by_octet_is_not_waited_for(core: Core) -> None:
 
 @pytest.mark.parametrize("read_first", [True, False])
 def test_a_queue_that_is_used_does_not_expire(core: Core, read_first: bool) -> None:
-    """It was deleted with its confirmed messages, just after a message had been fetched from it."""
+    """The queue used to be deleted with its confirmed messages, just after a message had been fetched from it."""
     client = core.client()
     client.method(QUEUE_DECLARE, "q", False, True, False, False, False, {"x-expires": 30_000})
     client.send(publish("q", b"1"), publish("q", b"2"))

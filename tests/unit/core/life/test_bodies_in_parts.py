@@ -82,7 +82,7 @@ def test_parts_that_are_not_stable_are_bounded(core: Core, client: Client) -> No
 
 
 def test_one_channel_is_answered_in_order(core: Core, client: Client) -> None:
-    """What it publishes behind a large message comes behind it, and what it asks for is there."""
+    """Messages published behind a large one come behind it, and a get behind both finds a message."""
     client.send(publish("q", LARGE), publish("q", b"second"))
     client.method(BASIC_GET, "q", False)
     assert client.heard() == []
@@ -163,7 +163,7 @@ def test_in_a_transaction(core: Core, client: Client) -> None:
 
 
 def test_a_transaction_that_ends_takes_its_parts_along(core: Core, client: Client) -> None:
-    """Nobody finishes what a connection has left behind."""
+    """Parts that a lost connection has left behind end with their transaction."""
     client.method(TX_SELECT)
     client.publish("q", LARGE)
     core.sync()
@@ -246,7 +246,7 @@ def test_a_backup_gathers_a_body() -> None:
 
 @pytest.mark.parametrize("cut_to", [1, 2, 3, 4])
 def test_a_cut_takes_parts_back(cut_to: int) -> None:
-    """What comes in their place is gathered from there on, or is the same again."""
+    """Records after the cut continue the body from there, or are the same again."""
     records = [part(0, b"ab"), part(2, b"cd"), part(4, b"e"), whole(b"abcde")]
     backup = Backup()
     backup.take(*records)
@@ -268,7 +268,7 @@ def test_a_cut_before_the_first_part_leaves_nothing() -> None:
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_a_message_without_one_of_its_parts_is_not_there(lost: int) -> None:
-    """It is never shorter; and whoever votes sees that something is missing."""
+    """The message is never shorter; and a backup that votes sees that something is missing."""
     records = [part(0, b"ab"), part(2, b"cd"), part(4, b"e"), whole(b"abcde")]
     del records[lost]
     backup = Backup()

@@ -1,4 +1,4 @@
-"""What a client leaves behind is freed when it goes, without a garbage collector.
+"""A connection or channel that ends is freed at once, without a garbage collector.
 
 The broker switches automatic collection off (``broker.server.process.garbage``), so a channel that is part of a cycle is memory
 that lasts for minutes.

@@ -26,7 +26,7 @@ def test_a_purge_of_many_messages_is_taken_whole() -> None:
 
 @pytest.mark.parametrize("limit_ms", [0, 1_700_000_000_000, record.FROM_COMMIT | 60_000])
 def test_a_large_body_in_a_transaction_is_not_copied(limit_ms: int) -> None:
-    """Whatever its time to live: one that begins with the commit has a record of its own kind."""
+    """A time to live changes nothing: one that begins with the commit has a record of its own kind."""
     body = bytes(2 * LARGE_BYTES)
     message = Message("", "q", b"", body, persistent=True)
     head = record.encode_tx_enqueue(1 << 40, [(7, 0, limit_ms)], message, False)

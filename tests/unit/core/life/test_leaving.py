@@ -22,7 +22,7 @@ def core() -> Core:
 
 @pytest.fixture
 def client(core: Core) -> Client:
-    """It consumes from an auto-delete queue, and an auto-delete exchange is bound to nothing but its exclusive queue."""
+    """A client that consumes from an auto-delete queue, and whose exclusive queue alone is bound to an auto-delete exchange."""
     client = core.client()
     client.method(QUEUE_DECLARE, "q", False, True, False, True, False, {})
     client.method(QUEUE_DECLARE, "own", False, False, True, False, False, {})

@@ -1,4 +1,4 @@
-"""What a journal gives back when its first segments were dropped, and what did not outlive the process."""
+"""Recovery from a journal whose first segments were dropped, and of what does not outlive the process."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_queue_that_nobody_names_leaves_nothing() -> None:
 
 
 def test_a_checkpoint_that_is_older_than_what_is_applied_here() -> None:
-    """What held up the broker that wrote it was transient, and not journaled: a deletion behind it has been applied here."""
+    """Transient records, never journaled, held up the writer of the checkpoint: a deletion behind them has been applied here."""
     core = KeptCore()
     client = core.client()
     first = core.node.checkpoint()

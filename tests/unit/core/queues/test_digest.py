@@ -1,4 +1,4 @@
-"""What two brokers compare: of one moment, however long it takes, and in steps that keep nobody waiting."""
+"""Digests that two brokers compare: of one moment, however long they take, and in steps that keep no client waiting."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_what_they_hold_keeps_no_segment_of_the_journal() -> None:
 
 
 def test_who_publishes_to_them_alone_is_blocked_too_while_work_is_refused() -> None:
-    """It was not as long as nobody wrote to the log: an exclusive queue could fill the memory for good."""
+    """The publisher used to stay unblocked until something was logged: an exclusive queue could fill the memory for good."""
     core = Core()
     client = core.client()
     core.queue(client, "mine", exclusive=True)

@@ -29,7 +29,7 @@ def bind(client: Client, queue: str, exchange: str, key: str = "", **arguments: 
 def publish(
     client: Client, exchange: str, key: str, *, mandatory: bool = True, properties: bytes = PERSISTENT
 ) -> list[str]:
-    """What the client hears of it: nothing, unless it is returned."""
+    """Publish; return the client's answers: none, unless the message is returned."""
     frames = publish_frames(1, exchange, key, properties, b"x", FRAME_MAX, mandatory=mandatory)
     client.send(frames)
     client.core.sync()
@@ -139,7 +139,7 @@ def test_another_alternate_is_another_exchange(client: Client) -> None:
 
 
 def test_a_name_that_is_no_utf_8_is_refused(core: Core) -> None:
-    """It ended the broker, and the next one to which the client went."""
+    """Such a name used to end the broker, and the next one to which the client went."""
     client = core.client()
     arguments = {"alternate-exchange": b"\xff\xfe".decode("utf-8", "surrogateescape")}
     client.method(EXCHANGE_DECLARE, "e", "direct", False, True, False, False, False, arguments)

@@ -38,7 +38,7 @@ def core() -> Core:
 
 @pytest.fixture
 def others(core: Core) -> tuple[Client, Client]:
-    """Who publishes, and who deletes."""
+    """A publisher, and a client that deletes."""
     publisher, deleter = core.client(), core.client()
     core.queue(publisher, "q")
     core.queue(publisher, "other")

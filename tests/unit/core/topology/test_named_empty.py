@@ -77,7 +77,7 @@ def test_an_id_that_was_told_has_an_outcome() -> None:
 
 
 def told_id(core: Core, client: Client) -> int:
-    """What the channel says that the id of its transaction is."""
+    """The id of the channel's transaction, as the channel tells it."""
     asked = encode_properties(reply_to="answers")
     client.send(publish_frames(1, "understudy.tx", "", asked, b"id", FRAME_MAX))
     core.sync()

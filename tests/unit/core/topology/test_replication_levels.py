@@ -50,7 +50,7 @@ def test_an_unknown_level_is_refused(said: Any) -> None:
 
 
 def test_alone_a_broker_refuses_the_same_and_keeps_everything() -> None:
-    """What was published to a durable queue of level configuration is in the journal, and comes back."""
+    """A message published to a durable queue of level configuration is in the journal, and comes back."""
     core = Core()
     client = core.client()
     assert declare(client, "q", "none", durable=True) == ["channel.close"]

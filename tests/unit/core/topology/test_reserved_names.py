@@ -65,7 +65,7 @@ def test_nothing_can_be_done_under_its_name(verb: str) -> None:
 
 
 def test_no_queue_is_bound_to_the_exchange_of_questions() -> None:
-    """What is asked there nobody overhears."""
+    """Questions sent to it reach no client's queue."""
     core = Core()
     client = core.client()
     core.queue(client, "q")

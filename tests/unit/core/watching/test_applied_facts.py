@@ -1,4 +1,4 @@
-"""What a resting log has applied is told, once, and only what no batch of the journal states."""
+"""Facts of what a resting log has applied: told once, and only if no batch of the journal states them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Told:
         self.core.sync()
 
     def after(self, duration_ms: int) -> list[dict[str, Any]]:
-        """What is told within so long."""
+        """Facts ``applied`` that are told within ``duration_ms``."""
         for _ in range(duration_ms // 50):
             self.now_ms += 50
             self.applied.look(self.now_ms)

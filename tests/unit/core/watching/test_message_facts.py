@@ -1,4 +1,4 @@
-"""What detail "messages" tells of one core: exactly what its clients were told, joined to the log by offset, id and transaction."""
+"""Facts of detail "messages" of one core: exactly what its clients were told, joined to the log by offset, id and transaction."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_outcomes_of_branches(ends: tuple[Any, ...], answer: str, outcome: str) 
 
 
 def test_a_branch_that_is_not_there() -> None:
-    """It was looked for at the end of the log that the fact names; the answer comes when a record behind that is stable."""
+    """The branch was looked for at the end of the log that the fact names; the answer comes when a record behind that is stable."""
     told = ToldCore()
     core = told.core
     client = core.client()
