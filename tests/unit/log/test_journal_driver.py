@@ -392,7 +392,7 @@ async def test_stop_syncs_what_is_buffered_and_ends_the_threads() -> None:
 
 
 async def test_a_sync_that_fails_at_the_very_end_is_said() -> None:
-    """It is the group that closing writes: all else is on the disk, but a disk that fails ends the process as such (74)."""
+    """The failed group is that of closing: all else is on the disk, but such a disk ends the process with 74."""
     storage = MemoryStorage()
     owner = Owner(new_journal(storage))
     owner.journal.append(batch(1))

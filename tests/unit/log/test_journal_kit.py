@@ -1,4 +1,4 @@
-"""What the tests of the journal share; no tests."""
+"""Helpers that the tests of the journal share; no tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What recovery believes, cuts and refuses."""
+"""Bytes that recovery believes, cuts or refuses."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_what_a_recovery_shows_over_many_segments_while_it_is_written() -> None:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_newest_segment_whose_header_is_damaged(number: int) -> None:
-    """What stands in it is not passed over in silence; a segment that was never written to is no damage."""
+    """Frames in such a segment are not passed over in silence; a segment that was never written to is no damage."""
     storage = MemoryStorage()
     journal = new_journal(storage)
     first = 1
@@ -191,7 +191,7 @@ def test_a_last_group_that_was_lost_and_written_anew_is_told() -> None:
 
 
 def test_a_look_for_damage_leaves_the_place_where_it_is() -> None:
-    """What was written since the last read is seen by the look, and is not read by it."""
+    """The look sees frames that were written since the last read, and does not read them."""
     storage = MemoryStorage()
     journal = new_journal(storage)
     fill(journal, 3)

@@ -612,7 +612,7 @@ def test_strangers_that_each_say_something_else_are_counted(run: Run) -> None:
 
 
 def test_a_stranger_that_comes_again_and_again_is_logged_once(run: Run) -> None:
-    """It was each time: the reason said from which port it came, or for how many milliseconds it had been waited for."""
+    """Each attempt used to be logged: the reason named the port, or how many milliseconds the stranger had been waited for."""
 
     async def main() -> None:
         async with owners("b1", handshake_timeout_ms=1_000) as (one,):
@@ -672,7 +672,7 @@ def test_garbage_closes_its_own_connection_and_nobody_elses(run: Run) -> None:
 def test_strangers_that_only_connect_are_bounded_and_keep_no_broker_out(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They did: who came when all places were taken was turned away, and they had only to come again in time."""
+    """Strangers used to keep brokers out: a broker that came when all places were taken was turned away."""
     monkeypatch.setattr(driver, "MAX_HANDSHAKES", 3)
 
     async def main() -> None:
@@ -743,7 +743,7 @@ def tls_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 def test_strangers_that_do_not_even_begin_with_tls_are_bounded_and_keep_no_broker_out(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They were not: each held a descriptor for as long as a handshake may take, and the journal needs some, too."""
+    """Each stranger used to hold a descriptor for as long as a handshake may take, and the journal needs some, too."""
     monkeypatch.setattr(driver, "MAX_HANDSHAKES", 3)
     server_tls, trusting = tls_contexts(tmp_path)
 

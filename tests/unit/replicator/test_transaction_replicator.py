@@ -102,7 +102,7 @@ def test_two_events_that_change_places_are_refused(first: int) -> None:
 
 
 def test_a_backup_counts_the_places_that_records_state() -> None:
-    """What a new primary counts on when it commits a branch: events that were cut do not count, those that an EPOCH ended do."""
+    """A new primary commits a branch by these counts: events that were cut do not count, those that an EPOCH ended do."""
     state = BrokerState()
     for place, queue in enumerate((5, 5, 6, 5)):
         message = Message("", "q", b"\x00\x00", b"m", True)

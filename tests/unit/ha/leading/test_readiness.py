@@ -1,4 +1,4 @@
-"""What a backup that is not ready is told, and shows: queue, transaction, how many are left."""
+"""Reasons of a backup that is not ready: queue, transaction, how many are left."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SilentLink:
         """Into the void."""
 
     def close(self, reason: str) -> None:
-        """Nobody hears."""
+        """Close nothing."""
 
 
 JOINER = BackupReadiness(

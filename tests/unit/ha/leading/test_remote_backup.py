@@ -160,7 +160,7 @@ def test_a_new_link_forgets_the_trackers_of_the_old_one() -> None:
 
 
 def test_a_batch_of_outsize_has_the_time_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is acknowledged as a whole, and a backup that was still receiving it was expelled for silence."""
+    """The batch is acknowledged as a whole, and a backup that was still receiving it was expelled for silence."""
     monkeypatch.setattr(log_sender, "OUTSIZE_BYTES", 200_000)
     state = primary_state()
     backup = RemoteBackup("b2", True, 0)

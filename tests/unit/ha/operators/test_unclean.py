@@ -1,4 +1,4 @@
-"""What the operator is told before a broker is promoted that may lack what others have confirmed."""
+"""Warnings to the operator before a broker is promoted that may lack what others have confirmed."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_listed_broker_loses_nothing_that_was_confirmed() -> None:
 
 
 def test_a_damaged_broker_is_said_to_lose_what_it_lacks() -> None:
-    """It is listed; what was confirmed is lost all the same."""
+    """The broker is listed; what was confirmed is lost all the same."""
     lacks = "its log lacks the records 901 to 950, which b1 holds as stable"
     group = attrs.evolve(GROUP, damaged=GROUP.with_damage("b2", lacks))
     text = "\n".join(losses(survivor(broker="b2"), group, brokers(shown("b1"), shown("b2"))))
@@ -122,7 +122,7 @@ def test_a_lost_store_says_nothing_about_who_was_in_sync() -> None:
 
 
 def test_a_store_that_is_behind_the_journal_says_nothing_either() -> None:
-    """It was restored from a backup: who is listed there may have been expelled since."""
+    """The store was restored from a backup: a broker that is listed there may have been expelled since."""
     old = GroupState(epoch=3, primary="b3", members=("b3",), version=4, min_insync=1)
     text = "\n".join(losses(survivor(), old, {}))
     assert "behind" in text

@@ -171,7 +171,7 @@ def test_changes_of_the_group_are_remembered_with_it(path: Path) -> None:
 
 
 def test_a_store_of_an_older_program_is_gone_on_with(path: Path) -> None:
-    """It has the same schema version, and fewer tables; the older program leaves them alone."""
+    """The older store has the same schema version and fewer tables; its program leaves the others alone."""
     with opened(path) as one:
         one.found("g", FIRST)
         for table in ("claims", "damaged", "successors", "barred", "history"):
@@ -462,7 +462,7 @@ PROMOTE_OFTEN = """
 
 @pytest.mark.integration
 def test_of_processes_that_race_for_an_epoch_one_wins_it(path: Path) -> None:
-    """They make the file together as well."""
+    """The processes make the file together as well."""
     racers = [run_script(PROMOTE_OFTEN, path, f"b{n}", 60) for n in range(4)]
     with processes(*racers):
         for racer in racers:
@@ -849,7 +849,7 @@ def test_a_file_that_is_taken_away_is_lost_and_nothing_is_written_to_it(run: Run
 def test_a_directory_that_may_not_be_entered_for_a_while_is_lost_for_a_while(
     run: Run, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was lost for ever: the thread had ended of it, unnoticed, and its broker could not lead before it was started again."""
+    """The store used to be lost for ever: its thread ended unnoticed, and its broker could not lead before a restart."""
     refused = threading.Event()
     real = Path.stat
 

@@ -80,7 +80,7 @@ class FakeSession:
         self.asked: list[tuple[str, asyncio.Future[Any]]] = []
 
     def start(self) -> None:
-        """It connects when the test says so."""
+        """Do nothing: the client connects when the test says so."""
 
     async def stop(self) -> None:
         """Nothing is left running."""

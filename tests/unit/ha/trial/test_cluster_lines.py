@@ -1,4 +1,4 @@
-"""What ``understudy cluster`` prints is for who reads it, and stops nobody; what it lays out can be started with."""
+"""Lines that ``understudy cluster`` prints can be read and stop no broker; the files that it lays out can be started with."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_the_name_of_each_directory_that_is_made_is_on_the_disk(
 
 
 def test_a_line_that_cannot_be_printed_is_a_line_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ended the command, and with it all brokers, when its output went to a file and the disk was full."""
+    """A full disk under the redirected output used to end the command, and with it all brokers."""
     monkeypatch.setattr(sys, "stdout", FullDisk())
     _print("b1 is active")
     _print("b2 is ready")
@@ -119,7 +119,7 @@ class NoBrokers:
 
 
 def test_what_the_terminal_cannot_show_is_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ended the command, and with it all brokers: the name of a queue was enough."""
+    """The name of a queue was enough to end the command, and with it all brokers."""
     shown = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="ascii"))
     monkeypatch.setattr(cluster_command, "Supervisor", NoBrokers)

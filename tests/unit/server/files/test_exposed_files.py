@@ -1,4 +1,4 @@
-"""What others on this machine may reach, of what a configuration names."""
+"""Files of a configuration that other users of this machine may reach."""
 
 from __future__ import annotations
 

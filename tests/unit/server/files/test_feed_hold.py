@@ -1,4 +1,4 @@
-"""What readers of the feed ask a broker to keep: bounded, and nothing of it can stop a broker."""
+"""Holds that readers of the feed place on segments: bounded, and none can stop a broker."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_stale_or_broken_file_is_ignored_with_a_warning(tmp_path: Path, journa
     "text", ['{"segment": Infinity}', '{"segment": NaN}', "[" * 4096, "7" * 4096, "{}" + " " * 4096]
 )
 def test_no_file_ends_the_broker(tmp_path: Path, journal: Journal, text: str) -> None:
-    """What is raised here is raised on the loop, which ends the process."""
+    """An exception here is raised on the loop, which ends the process."""
     write(tmp_path / "odd.hold", text)
     os.mkfifo(tmp_path / "pipe.hold")
     found, logs = look(tmp_path, journal)

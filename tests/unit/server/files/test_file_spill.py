@@ -58,7 +58,7 @@ def test_a_file_goes_with_its_last_body(tmp_path: Path) -> None:
 
 
 def test_an_empty_body_does_not_depend_on_a_file(tmp_path: Path) -> None:
-    """It takes no room, so it kept none open either: whoever read it when all others of its file had ended, ended the broker."""
+    """An empty body takes no room, so it kept no file open: its reader ended the broker after all others of the file had ended."""
     spill = FileSpill(tmp_path, file_bytes=10)
     messages = [Message("", "q", b"", body, True) for body in (b"", b"x" * 10, b"y")]
     for message in messages:
@@ -104,7 +104,7 @@ def test_a_body_that_the_disk_lost_is_an_error(spill: FileSpill, monkeypatch: py
 
 
 def test_a_body_that_the_disk_has_changed_is_an_error(spill: FileSpill) -> None:
-    """It was handed out as the message: the files are not synced, so nobody hears of a page that could not be written back."""
+    """Changed bytes used to be handed out as the message: the files are not synced, so a lost page raises no error."""
     first, second = spill.put(b"kept" * 100), spill.put(b"lost" * 2_000)
     assert first is not None
     assert second is not None

@@ -60,7 +60,7 @@ async def opened(storage: FullStorage) -> NodeDriver:
 
 
 async def test_a_core_that_starts_on_a_full_disk_refuses_new_work_from_the_first_on(storage: FullStorage) -> None:
-    """It took what came in its first second; more than there was room for ended it."""
+    """The core used to take all work of its first second; more than there was room for ended it."""
     storage.full = True
     driver = await opened(storage)
     assert "below the reserve" in driver.broker.work.reason

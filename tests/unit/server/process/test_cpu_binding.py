@@ -31,7 +31,7 @@ def plan(leader: str | None, full: bool) -> Mapping[str, Collection[int]]:
 
 
 class Bound:
-    """What was bound, since the last look."""
+    """Binding that records its calls since the last look."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, Collection[int]]] = []

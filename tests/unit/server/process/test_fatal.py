@@ -49,7 +49,7 @@ def test_a_failed_disk_is_74() -> None:
 )
 @pytest.mark.parametrize("closed", ["", "sys.stdout = None; sys.stderr.close()"])
 def test_a_log_that_cannot_be_written_keeps_nobody_alive(end: str, expected: int, closed: str) -> None:
-    """It did, when log and journal were on the same full disk: a primary that could write nothing any more led on for ever."""
+    """A primary whose log and journal were on the same full disk used to lead on, though it could write nothing."""
     code = f"{SETUP}import sys\n{closed}\n{end}"
     with Path("/dev/full").open("wb") as full:
         assert subprocess.run([sys.executable, "-c", code], stderr=full, timeout=30, check=False).returncode == expected
@@ -57,7 +57,7 @@ def test_a_log_that_cannot_be_written_keeps_nobody_alive(end: str, expected: int
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_log_that_cannot_be_written_ends_nobody(monkeypatch: pytest.MonkeyPatch, unbuffered: str) -> None:
-    """It did, with 74, at whatever the broker wanted to say next: that its disk was nearly full, for example."""
+    """The broker used to end with 74 at its next line of log: that its disk was nearly full, for example."""
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     code = f"{SETUP}import structlog\nstructlog.get_logger().warning('little disk space')\nraise SystemExit(3)"
     with Path("/dev/full").open("wb") as full:

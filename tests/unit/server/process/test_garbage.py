@@ -78,7 +78,7 @@ def test_young_garbage_goes_at_the_next_look(collector: GarbageCollector) -> Non
 def test_blocks_are_not_counted_while_messages_come(
     full_collector: GarbageCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That walks over all the memory of small objects, and while so many are young it decides nothing."""
+    """Counting walks over all the memory of small objects, and while so many are young it decides nothing."""
     monkeypatch.delattr("understudy.broker.server.process.garbage.sys.getallocatedblocks")
     kept = make_many()
     assert full_collector.look(1.0)
@@ -156,7 +156,7 @@ def test_what_many_ends_may_have_left_is_bounded(full_collector: GarbageCollecto
 
 
 def test_a_core_that_was_dropped_goes_as_soon_as_nobody_refers_to_it(collector: GarbageCollector) -> None:
-    """It stayed for ten minutes, and without clients for ever: with all messages, and each step-down left another."""
+    """The core used to stay for ten minutes, without clients for ever: with all messages, and each step-down left another."""
     core = Cycle()
     assert collector.look(1.0)
     gone = weakref.ref(core)

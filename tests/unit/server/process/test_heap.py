@@ -81,7 +81,7 @@ def test_what_was_taken_again_counts_when_it_is_freed_again(heap: Heap, pages: P
 
 
 def times_of(monkeypatch: pytest.MonkeyPatch, *clock: float) -> None:
-    """What the processor clock says at the next calls."""
+    """Set the results of the next calls of the processor clock."""
     times = iter(clock)
     monkeypatch.setattr("understudy.broker.server.process.heap.time.thread_time", lambda: next(times))
 
@@ -130,7 +130,7 @@ def test_while_the_process_grows_the_allocator_is_not_asked(heap: Heap, pages: P
 
 
 def test_what_growth_has_taken_again_counts_when_it_is_freed(heap: Heap, pages: Pages) -> None:
-    """What was given back is free, and not resident: a process that takes it grows."""
+    """Memory that was given back is free, and not resident: a process that takes it grows."""
     pages.free += 2 * PORTION
     heap.look(0.0)
     assert pages.trims == 1

@@ -79,7 +79,7 @@ STEADY = """echo '{"broker": "%s", "status": "active"}'; exec sleep 60"""
 async def test_who_was_there_and_cannot_come_back_takes_nobody_with_it(
     was_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ended the whole cluster: a broker that was killed, and whose start was then refused, say for a full disk."""
+    """The whole cluster used to end when a broker was killed and its start was then refused, say for a full disk."""
     watch = Watch()
     brokers = [
         SupervisedBroker(broker=name, config=tmp_path / name, log=tmp_path / f"{name}.log") for name in ("b1", "b2")
@@ -116,7 +116,7 @@ async def test_who_was_there_and_cannot_come_back_takes_nobody_with_it(
 async def test_a_broker_that_cannot_be_started_again_is_tried_again_and_takes_nobody_with_it(
     lacking: str, reached: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ended the supervisor, and with it all brokers that served: no log file could be opened, or no process be made."""
+    """The supervisor used to end, with all brokers that served, when no log file could be opened or no process be made."""
     watch = Watch()
     brokers = [
         SupervisedBroker(broker=name, config=tmp_path / name, log=tmp_path / f"{name}.log") for name in ("b1", "b2")
@@ -197,7 +197,7 @@ def asked(tmp_path: Path) -> tuple[Supervisor, Asked]:
 async def test_a_primary_that_hangs_keeps_the_others_from_nothing(
     asked: tuple[Supervisor, Asked], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It did for 15 s: a backup took over meanwhile, and all were killed without having been asked to stop."""
+    """A hanging primary used to delay the stop by 15 s: a backup took over, and all were killed without being asked."""
     supervisor, brokers = asked
     monkeypatch.setattr(module, "HEARS_WITHIN_S", 0.05)
     brokers.leads("b1")

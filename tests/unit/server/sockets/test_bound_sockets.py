@@ -54,7 +54,7 @@ def connect(port: int) -> None:
     "addresses", [[ELSEWHERE[0], "127.0.0.1"], ["127.0.0.1", ELSEWHERE[0]], [NO_FAMILY, ELSEWHERE[1], "127.0.0.1"]]
 )
 def test_an_address_that_is_not_this_machines_is_left_out(stands_for: list[str], addresses: list[str]) -> None:
-    """It stopped the start: localhost is ::1, too, where IPv6 is switched off."""
+    """Such an address used to stop the start: localhost is ::1, too, where IPv6 is switched off."""
     stands_for.extend(addresses)
     listener = Listener("amqp", "localhost", 0)
     connect(listener.port)

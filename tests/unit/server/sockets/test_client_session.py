@@ -38,7 +38,7 @@ class NoGarbage:
 
 
 class FakeDriver:
-    """What a session asks of its driver."""
+    """Driver, as far as a session needs one."""
 
     def __init__(self) -> None:
         self.limits = Limits(outgoing_bytes_per_client=1000)

@@ -59,7 +59,7 @@ async def until(done: Callable[[], bool]) -> None:
 
 
 def try_to_log_in(logins: Logins, password: str, wanted: Callable[[], bool] = lambda: True) -> list[Outcome]:
-    """What was answered, as soon as it is."""
+    """Answers to an attempt to log in: empty until there is one."""
     answers: list[Outcome] = []
     logins.check("guest", password, True, answers.append, wanted)
     return answers

@@ -1,4 +1,4 @@
-"""What strangers say does not get into the log as it is, and not without end."""
+"""Words of strangers get into the log escaped, and in bounded number."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from understudy.broker.server.sockets.tls_door import TlsDoor
 
 @pytest.mark.asyncio
 async def test_a_handshake_that_ends_as_none_should_ends_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the ssl module raises for what somebody says before any login, the broker goes on accepting."""
+    """Any exception of the ssl module before a login leaves the broker accepting connections."""
     loop = asyncio.get_running_loop()
 
     async def raises(*_: Any, **__: Any) -> None:

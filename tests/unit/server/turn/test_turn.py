@@ -105,7 +105,7 @@ async def test_who_waits_is_written_to_first(urgent: bool, order: list[str]) -> 
 
 @pytest.mark.parametrize("urgent", [False, True])
 async def test_a_client_that_takes_more_has_it_in_the_next_turn(urgent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It had to wait for the next tick of the clock, if it was written to before the links: 50 ms for each bound of its output."""
+    """A client written to before the links used to wait for the next tick of the clock: 50 ms for each bound of its output."""
     story = Story(leading=True, urgent=urgent)
     monkeypatch.setattr(story, "flush", story.driver.request_turn)
     story.wake()

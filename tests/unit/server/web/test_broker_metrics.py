@@ -1,4 +1,4 @@
-"""What ``/metrics`` shows of a core, and of a process without one."""
+"""The page ``/metrics`` of a core, and of a process without one."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_each_refusal_is_counted_by_its_reason() -> None:
 
 
 def test_a_nacked_publish_is_not_counted_as_confirmed() -> None:
-    """It was, with the next one that was confirmed."""
+    """Nacked publishes used to be counted with the next one that was confirmed."""
     core = Core()
     client = core.client()
     core.queue(client, "q")

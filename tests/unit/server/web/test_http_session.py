@@ -114,7 +114,7 @@ async def test_an_unfinished_head_waits() -> None:
 
 @pytest.mark.parametrize("request_", [b"GET /sta", b"GET /status HTTP/1.0\r\n\r\n"])
 async def test_who_neither_asks_nor_reads_is_let_go(request_: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asked and did not read kept its socket, and its page, for as long as it liked."""
+    """A client that asked and did not read kept its socket, and its page, for as long as it liked."""
     monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", 0.0)
     session, transport = HttpSession(PAGES, nobody), FakeTransport()
     session.connection_made(transport)
@@ -126,7 +126,7 @@ async def test_who_neither_asks_nor_reads_is_let_go(request_: bytes, monkeypatch
 
 
 async def test_a_page_that_takes_long_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may take longer than a request; others are answered meanwhile, and what is sent after the request is not read."""
+    """A page may take longer than a request; others are answered meanwhile, and input behind the request is not read."""
     monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", 0.02)
     done = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""What /status and /queues say of many queues, in how many slices, and what that costs the loop."""
+"""Pages /status and /queues of many queues: their content, their slices, and what they cost the loop."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ class Asker:
         return longest
 
     async def takes_s(self, path: str) -> float:
-        """What a request takes in all."""
+        """Processor seconds that a request takes in all."""
         began = time.thread_time()
         transport = self._ask(path)
         while not transport.written:  # noqa: ASYNC110  # a transport tells nobody
