@@ -1,4 +1,4 @@
-"""What is large lies in several buffers, and its octets and checksums are those of the joined form."""
+"""Large content lies in several buffers, and its octets and checksums are those of the joined form."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_a_large_message_through_a_broker() -> None:
 
 
 def test_a_large_message_in_a_piece_of_a_catch_up() -> None:
-    """It travels beside the log, under the checksum of its link."""
+    """The message travels beside the log, under the checksum of its link."""
     message = Message("e", "k", PERSISTENT, gathered(BODY), True)  # type: ignore[arg-type]
     entries = [Entry(7, message, 0, False), Entry(8, Message("e", "k", PERSISTENT, b"small", True), 0, False)]
     piece = snapshot.encode_queue_piece(wire.QUEUE, 3, False, entries)

@@ -732,7 +732,7 @@ def test_unreadable_files(tmp_path: Path) -> None:
     ids=["digits", "arrays", "tables", "hexadecimal"],
 )
 def test_what_python_cannot_read_is_an_error_like_any_other(tmp_path: Path, text: str, problem: str) -> None:
-    """It ended the start with 70, and without a word."""
+    """Such a file used to end the start with 70, and without a word."""
     file = tmp_path / "b1.toml"
     file.write_text(f"[amqp]\n{text}\n", encoding="utf-8")
     with pytest.raises(ConfigError) as caught:

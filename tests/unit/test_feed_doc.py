@@ -25,7 +25,7 @@ TYPES = {int: "number", str: "text", bool: "truth"}
 
 
 def attributes(doc: str) -> tuple[str, dict[str, str]]:
-    """What a docstring says first, and of each field."""
+    """First words of a docstring, and its words on each field."""
     text, _, rest = inspect.cleandoc(doc).partition("\n\nAttributes:\n")
     found: dict[str, str] = {}
     for line in textwrap.dedent(rest).splitlines():

@@ -17,7 +17,7 @@ PRODUCT = [path for room in ("broker", "ha", "replicator", "observers") for path
 
 
 def definitions(paths: Iterable[Path]) -> tuple[set[str], set[str]]:
-    """What modules define: names of modules, functions and attributes; and of classes."""
+    """Names that modules define: of modules, functions and attributes; and of classes."""
     names: set[str] = set()
     classes: set[str] = set()
     for path in paths:

@@ -267,7 +267,7 @@ def test_buffered_bytes_tells_what_is_held() -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 7, 29, 64])
 def test_incomplete_says_whether_anything_is_held(size: int) -> None:
-    """Whatever a read ends in: a head, a header, a body, between frames, between messages."""
+    """A read may end anywhere: in a head, a header, a body, between frames, between messages."""
     stream = BEFORE + publish_method() + header(1, 20) + body(1, b"x" * 9) + body(1, b"x" * 11) + BEFORE
     parser = FrameParser(4096)
     said = set()

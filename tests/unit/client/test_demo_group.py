@@ -1,4 +1,4 @@
-"""What the demo concludes from the cluster's lines and from the brokers' pages, without a process."""
+"""The demo's conclusions from the cluster's lines and from the brokers' pages, without a process."""
 
 from __future__ import annotations
 

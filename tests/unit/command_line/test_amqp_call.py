@@ -230,7 +230,7 @@ def test_only_a_close_that_names_the_method_is_a_refusal(
 
 
 def test_the_answer_of_another_method_is_none(make: MakeBroker) -> None:
-    """It is not waited behind it for one that cannot come any more."""
+    """The caller does not go on waiting for an answer that cannot come any more."""
     broker = make(*SERVED, encode_method(1, DTX_FORGET_OK, 0))
     with (
         connect(broker.address) as caller,

@@ -296,7 +296,7 @@ def test_without_a_primary_somebody_else_is_asked(
 
 
 class Primary:
-    """What :func:`connect` gives: remembers what it was asked, and by whom.
+    """Fake result of :func:`connect`: remembers the requests, and the address that it was given.
 
     Attributes:
         answer: a status, or what is raised.

@@ -31,7 +31,7 @@ class WatchedFile(DiskFile):
 
 
 class WatchedStorage(FileStorage):
-    """What the check reads with, while somebody else does something."""
+    """Storage of the check that calls the test at a listing and before each read."""
 
     def __init__(self, directory: Path, listed: Event, reads: Event) -> None:
         super().__init__(directory, read_only=True)
@@ -59,7 +59,7 @@ def storage(tmp_path: Path) -> Iterator[FileStorage]:
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Event, Event], None]:
-    """What happens when the files have been listed, and before each read."""
+    """Sets what happens when the files have been listed, and before each read."""
 
     def happens(listed: Event, reads: Event) -> None:
         def watched(directory: Path, *, read_only: bool) -> FileStorage:
@@ -143,7 +143,7 @@ def test_damage_stands_still_while_the_journal_grows(
 def test_a_segment_that_is_dropped_after_it_was_listed_is_not_missed(
     tmp_path: Path, storage: FileStorage, meanwhile: Callable[[Event, Event], None]
 ) -> None:
-    """It ended the command with FileNotFoundError."""
+    """A dropped segment used to end the command with FileNotFoundError."""
     journal = new_journal(storage)
     fill(journal, 60)
     dropped: list[int] = []

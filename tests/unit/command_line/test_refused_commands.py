@@ -1,4 +1,4 @@
-"""What a command cannot do it says in one line, and never by a traceback."""
+"""A command that cannot do its work says so in one line, and never by a traceback."""
 
 from __future__ import annotations
 

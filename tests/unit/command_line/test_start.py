@@ -1,4 +1,4 @@
-"""What a process loads before it works: a broker that is started again after a kill is away as long as that takes."""
+"""Modules that a process loads before it works: their loading delays the return of a killed broker."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_a_member_that_the_store_of_a_broker_does_not_show_is_down(two_answer: N
 
 
 def test_of_a_member_that_is_not_in_the_directory_nothing_is_known(two_answer: None, tmp_path: Path) -> None:
-    """It may run elsewhere. The data directory of one broker speaks of that one alone."""
+    """The member may run elsewhere. The data directory of one broker speaks of that one alone."""
     for number in (1, 2):
         folder = tmp_path / f"b{number}"
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""What ``understudy status`` prints of who is not ready."""
+"""Lines of ``understudy status`` about brokers that are not ready."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_what_a_joiner_says_itself_is_not_said_twice() -> None:
 
 
 def test_a_joiner_that_does_not_answer_is_explained_by_the_primary() -> None:
-    """It was stopped in the midst of its catch-up, and its link is not lost yet."""
+    """The joiner was stopped in the midst of its catch-up, and its link is not lost yet."""
     lag = {"b2": backup("b2"), "b3": backup("b3", listed=False, queues=(("q", 5),))}
     said = row("b3", role=None, blockers=["process 7 does not answer within 2 s"])
     first, *others = text(row("b1", lag=lag), row("b2"), said)

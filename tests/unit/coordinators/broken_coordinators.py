@@ -177,7 +177,7 @@ class WaitsForWhatComesNext(GroupCommitCoordinator):
 @broken("a_prior_that_asks_last_is_waited_for", "C-30")
 class OffersOnce(UnorderedCoordinator):
     def group_due(self, trigger: Trigger) -> None:
-        """What waits for another transaction is never offered again."""
+        """A transaction that waits for another one is never offered again."""
 
 
 @broken("a_branch_in_doubt_holds_nobody_up", "C-32")
@@ -285,7 +285,7 @@ class OnlyOnce(GroupCommitCoordinator):
 
 @broken("a_null_coordinator_is_never_asked", "C-02")
 class NullThatTakesPart(NullCoordinator):
-    """It listens, so it is a participant, and transactions are coordinated."""
+    """A null coordinator that listens is a participant, so transactions are coordinated."""
 
     def prepare(self, tx: TxView) -> str:
         return ""

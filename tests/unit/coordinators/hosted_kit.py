@@ -117,6 +117,6 @@ class Hosted(Core):
 
 
 def outcome(client: Client) -> str:
-    """What the client has heard last: tx.commit-ok, or the text of a channel.close."""
+    """The client's last answer: tx.commit-ok, or the text of a channel.close."""
     last = client.events()[-1]
     return str(last[2][1]) if len(last[2]) > 1 else "tx.commit-ok"

@@ -1,4 +1,4 @@
-"""What participants are told, in which order, and what becomes of what they raise."""
+"""Hooks of participants: which are called, in which order, and what becomes of their exceptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a coordinator decides is carried out: its order, its delays, its refusals; and it can hold nobody for ever."""
+"""Decisions of a coordinator are carried out: order, delays, refusals; no client waits for ever."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_a_coordinator_that_does_not_return_is_interrupted() -> None:
 
 
 def test_each_check_but_those_of_the_host_has_a_coordinator_that_fails_it() -> None:
-    """What a coordinator cannot do wrong through the port is checked all the same: the host does it, whoever is asked."""
+    """Checks that no coordinator can fail through the port are made all the same: they test the host."""
     of_the_host = {
         "queues_have_the_order_of_the_log",
         "work_outside_of_transactions_has_its_place",

@@ -1,4 +1,4 @@
-"""What a plugin finds in the port of coordinators: bases, versions, views."""
+"""The port of coordinators, as a plugin finds it: bases, versions, views."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Old(GroupCommitCoordinator):
 
 
 class Silent(Reversed):
-    """What it inherits from the room is no statement of its own."""
+    """An ``api_version`` inherited from a built-in class is no statement."""
 
 
 class Newer(GroupCommitCoordinator):

@@ -49,7 +49,7 @@ class RecordingFactory:
         return observer
 
     def taken(self) -> list[Event]:
-        """What happened since the last call."""
+        """Events since the last call."""
         events, self.events = self.events, []
         return events
 

@@ -1,4 +1,4 @@
-"""What a feed says of itself: holes, repeats, chains of segments, lives of a directory."""
+"""Evidence of a feed about itself: holes, repeats, chains of segments, lives of a directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from tallies of a feed: no feed is read here."""
+"""Conclusions from tallies of a feed: no feed is read here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from tallies for primaries, their in-sync sets and catch-ups: no feed is read here."""
+"""Conclusions from tallies for primaries, their in-sync sets and catch-ups: no feed is read here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command of ``understudy xa`` says when it has completed a transaction."""
+"""Output of a command of ``understudy xa`` that has completed a transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs leave behind: no branch of theirs is dropped from the record, and none is prepared after its record has gone."""
+"""Branches that programs leave behind: none is dropped from the record, and none is prepared after its record has gone."""
 
 from __future__ import annotations
 

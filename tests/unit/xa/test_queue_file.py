@@ -19,7 +19,7 @@ from understudy.xa.core.status_log import frame
 
 @attrs.define
 class ModelQueue:
-    """What a group of brokers keeps.
+    """Queue that a group of brokers keeps.
 
     Attributes:
         owner: whose channel has the exclusive consumer.

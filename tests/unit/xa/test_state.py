@@ -1,4 +1,4 @@
-"""What the state server decides: who owns what, who recovers what, and in which order."""
+"""Decisions of the state server: who owns what, who recovers what, and in which order."""
 
 from __future__ import annotations
 

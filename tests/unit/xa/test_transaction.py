@@ -1,4 +1,4 @@
-"""What a transaction manager does: the order of its steps, and every answer to every verb."""
+"""A transaction manager's work: the order of its steps, and every answer to every verb."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run does on containers: it forgets no crash, judges every stop, and leaves nothing on the host. No docker is needed."""
+"""A run on containers forgets no crash, judges every stop, and leaves nothing on the host. No docker is needed."""
 
 from __future__ import annotations
 

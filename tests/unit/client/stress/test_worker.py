@@ -1,4 +1,4 @@
-"""What a client concludes from how a transaction or a branch ended, and that it writes everything down in time."""
+"""A client's conclusions from the end of a transaction or a branch, and its log, which is written in time."""
 
 from __future__ import annotations
 

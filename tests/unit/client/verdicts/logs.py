@@ -29,7 +29,7 @@ def coin(message_id: str, account: str = A, amount: int = 10) -> Message:
 
 
 class Judged:
-    """What the verdicts say, by kind: what is concerned."""
+    """Verdicts on a case: the subjects of its violations, by kind."""
 
     def __init__(self, case: Case) -> None:
         self.violations = judge(case)

@@ -1,4 +1,4 @@
-"""What the log shows beyond the queues at the end, and brokers that differ from each other."""
+"""Verdicts from the log beyond the queues at the end, and on brokers that differ from each other."""
 
 from __future__ import annotations
 

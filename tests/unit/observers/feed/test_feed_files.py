@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 
 class Killed(BaseException):
-    """What stands for SIGKILL: nothing behind it is done."""
+    """Exception that stands for SIGKILL: nothing behind it is done."""
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +237,7 @@ def test_killed_at_random(cluster: Path, tmp_path: Path) -> None:
 def test_a_directory_that_is_read_only_holds_up_the_feed_alone(
     cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """It asks to keep what it could not write, and ends when it is told to; then it goes on."""
+    """The feed asks to keep what it could not write, and ends when it is told to; then it goes on."""
     monkeypatch.setattr(feed_sink_files, "RETRY_S", 0.01)
     files = RollingFiles(tmp_path / "out", JsonLines(), 20_000, 3600.0)
     feeds = FeedDirectory(cluster, files, "me")
@@ -261,7 +261,7 @@ def test_a_directory_that_is_read_only_holds_up_the_feed_alone(
 
 
 def test_a_disk_that_was_full_for_a_while(cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read to its end is read to its end, however often it had to wait."""
+    """Every event is written once, however often the feed had to wait."""
     monkeypatch.setattr(feed_sink_files, "RETRY_S", 0.01)
     real = RollingFiles._write
     tries = [0]

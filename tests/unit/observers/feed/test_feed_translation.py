@@ -43,7 +43,7 @@ DECLARE = record.encode_queue_declare(5, "/", "q", record.DURABLE, EMPTY)
 
 
 class Journal:
-    """What a broker writes, frame by frame, and the events of it."""
+    """A broker's journal, written frame by frame, and its events."""
 
     def __init__(self) -> None:
         self.translation = FeedTranslation()

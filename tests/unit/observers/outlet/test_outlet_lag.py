@@ -1,4 +1,4 @@
-"""What a journal holds behind a position: counted while it is written, cut, and sent."""
+"""Transactions of a journal behind a position: counted while it is written, cut, and sent."""
 
 from __future__ import annotations
 

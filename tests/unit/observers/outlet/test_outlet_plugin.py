@@ -1,4 +1,4 @@
-"""What a broker hands to its outlet, and when."""
+"""Configuration and roles that a broker hands to its outlet, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a journal is committed: whole transactions in their order, from any position on, and no half of one."""
+"""Committed content of a journal: whole transactions in their order, from any position on, and no half of one."""
 
 from __future__ import annotations
 
