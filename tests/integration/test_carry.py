@@ -20,8 +20,8 @@ import pika.exceptions
 import pytest
 
 from tests.integration.broker_process import free_port, get, leaks_of_clients, wait_until
+from tests.integration.certificates import certificate, connect_tls
 from tests.integration.cluster_process import Cluster, Row, running_cluster
-from tests.integration.test_edges import certificate, connect_tls
 from tests.stress.clients import ERRORS, connect_to
 from understudy.broker.config.schema import GUEST_PASSWORD_HASH
 from understudy.broker.security import hash_password

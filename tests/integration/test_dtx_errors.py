@@ -19,7 +19,7 @@ import pytest
 from tests.integration.broker_process import running_broker, wait_until
 from tests.integration.dtx_channel import CLASS_ID, END, OK, RBROLLBACK, RECOVER, SELECT, START, DtxChannel, Xid
 from tests.integration.dtx_workbench import MAX_ID_BYTES, Workbench, move, publish, refused, take
-from tests.integration.test_garbage import HANDSHAKE
+from tests.integration.handshake import HANDSHAKE
 from understudy.broker.server.process.memory_watch import ram_bytes
 
 pytestmark = pytest.mark.integration

@@ -21,7 +21,8 @@ import pika.exceptions
 import pytest
 
 from tests.integration.broker_process import PROGRAM, BrokerProcess, get, leaks_of_clients, running_broker, wait_until
-from tests.integration.test_garbage import HANDSHAKE, HEADER, START_OK, method
+from tests.integration.certificates import certificate, connect_tls
+from tests.integration.handshake import HANDSHAKE, HEADER, START_OK, method
 from understudy.broker.security import verify_password
 from understudy.broker.server.process.memory_watch import ram_bytes
 
@@ -37,18 +38,6 @@ def understudy(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[
 
 
 # -- TLS ----------------------------------------------------------------------------------------------------------------
-
-
-def certificate(
-    folder: Path, names: str = "DNS:localhost,IP:127.0.0.1", *, subject: str = "/CN=localhost", file: str = ""
-) -> tuple[Path, Path]:
-    """A certificate that is its own CA, and its key: ``FILEcert.pem`` and ``FILEkey.pem``."""
-    cert, key = folder / f"{file}cert.pem", folder / f"{file}key.pem"
-    extension = ["-subj", subject, "-addext", f"subjectAltName={names}"]
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-days", "2", "-keyout", str(key), "-out", str(cert), *extension]
-    subprocess.run(command, check=True, capture_output=True)
-    return cert, key
 
 
 def test_tls(tmp_path: Path) -> None:
@@ -89,16 +78,6 @@ def test_tls(tmp_path: Path) -> None:
         assert "changed certificate files are not used" in broker.log_text()
         assert channel.queue_declare("q", passive=True).method.message_count == 0
         connection.close()
-
-
-def connect_tls(ca: Path, port: int, client: tuple[Path, Path], credentials: Any) -> Any:
-    """Connect a client that shows a certificate."""
-    context = ssl.create_default_context(cafile=str(ca))
-    context.load_cert_chain(*client)
-    options = pika.SSLOptions(context, "localhost")
-    return pika.BlockingConnection(
-        pika.ConnectionParameters("127.0.0.1", port, credentials=credentials, ssl_options=options)
-    )
 
 
 def test_external_logs_in_the_user_whom_the_certificate_names(tmp_path: Path) -> None:

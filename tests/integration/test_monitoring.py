@@ -28,9 +28,9 @@ from tests.integration.broker_process import (
     running_broker,
     wait_until,
 )
+from tests.integration.certificates import certificate
 from tests.integration.cluster_process import Cluster, Row, running_cluster
 from tests.integration.test_cluster import commit
-from tests.integration.test_edges import certificate
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

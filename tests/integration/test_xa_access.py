@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.broker_process import PROGRAM, STOP_TIMEOUT_S, free_port, wait_until
-from tests.integration.test_edges import certificate
+from tests.integration.certificates import certificate
 from tests.integration.xa_place import forked
 from tests.integration.xa_servers import FINGERPRINT, JOB, Server, ServerProcess, ended, secret_file
 from understudy.xa import TransactionManager

@@ -16,7 +16,7 @@ import amqp
 import pytest
 
 from tests.integration.broker_process import PROGRAM, free_port, running_broker, wait_until
-from tests.integration.test_edges import certificate
+from tests.integration.certificates import certificate
 from tests.integration.xa_place import QUEUE, Place, forked, killer, running_place, transfer
 from understudy.xa import tpc
 from understudy.xa.core.errors import RolledBackError

@@ -11,7 +11,7 @@ import amqp
 import pytest
 
 from tests.integration.broker_process import running_broker, wait_until
-from tests.integration.test_edges import certificate
+from tests.integration.certificates import certificate
 from tests.integration.xa_place import JOB, Place, forked, killer, running_place, transfer
 from tests.integration.xa_servers import ServerProcess, Told, ended, lives
 from understudy.xa import ResourceManagerError, TransactionManager, tpc

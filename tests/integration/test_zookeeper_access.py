@@ -11,7 +11,7 @@ import pytest
 from kazoo import exceptions
 
 from tests.integration.broker_process import wait_until
-from tests.integration.test_edges import certificate
+from tests.integration.certificates import certificate
 from tests.integration.test_promote import contents, promote, publish
 from tests.integration.zookeeper_group import ROOT, nodes_of, status, store_keys, stored
 from tests.stress.group import Group, GroupBroker

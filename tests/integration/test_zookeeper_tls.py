@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_edges import certificate
+from tests.integration.certificates import certificate
 from understudy.broker.config import CoordinationConfig
 from understudy.broker.config.schema import StoreTlsConfig
 from understudy.ha.store.edge.zookeeper.access import access_of

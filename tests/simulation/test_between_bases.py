@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.test_large_open_transactions import BODIES, catch_up_of, half_sent
+from tests.simulation.half_sent_kit import BODIES, catch_up_of, half_sent
 from tests.simulator import calls
 from tests.simulator.scenario import Hand, Scenario, scenario
 from tests.simulator.sim_node import SimNode

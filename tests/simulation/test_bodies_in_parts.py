@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.simulation.test_versions import run
+from tests.simulation.versions_kit import run
 from tests.simulator import calls
 from tests.simulator.group import PERSISTENT
 from tests.simulator.release import BEFORE, THIS

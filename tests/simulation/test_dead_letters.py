@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from tests.simulation.test_versions import refusals, written
+from tests.simulation.versions_kit import refusals, written
 from tests.simulator import calls
 from tests.simulator.group import PERSISTENT
 from tests.simulator.knobs import Knobs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.test_versions import refusals, run, written
+from tests.simulation.versions_kit import refusals, run, written
 from tests.simulator import calls
 from tests.simulator.release import BEFORE_EXCHANGE_BINDINGS, THIS
 from tests.simulator.scenario import Hand, Scenario, scenario

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import attrs
 
-from tests.simulation.test_large_open_transactions import BODIES as EVENTS
-from tests.simulation.test_large_open_transactions import catch_up_of, is_under_way
+from tests.simulation.half_sent_kit import BODIES as EVENTS
+from tests.simulation.half_sent_kit import catch_up_of, is_under_way
 from tests.simulator import calls
 from tests.simulator.scenario import Scenario, scenario
 from tests.simulator.sim_node import SimNode

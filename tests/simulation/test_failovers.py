@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from tests.simulation.steps_kit import served
 from tests.simulator import calls
 from tests.simulator.group import PERSISTENT, publish, take
 from tests.simulator.scenario import NEVER_MS, Hand, Scenario, named, publish_confirmed, scenario
@@ -22,12 +23,6 @@ from understudy.observers.transaction_observer import HaTransactionObserver, HaT
 
 HOW = pytest.mark.parametrize("hard", [False, True])
 WHICH = pytest.mark.parametrize("which", [0, 1])
-
-
-def served(group: Scenario) -> Hand:
-    """A client of whoever leads now."""
-    group.until("active", lambda: group.cluster.primary() is not None, 60_000)
-    return group.hand()
 
 
 def begin_transaction(group: Scenario, name: str = "tx") -> Hand:

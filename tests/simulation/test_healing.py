@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
+from tests.simulation.steps_kit import TRANSIENT, lose_an_event
 from tests.simulator import calls
 from tests.simulator.scenario import NEVER_MS, Scenario, named, publish_confirmed, scenario
-from tests.simulator.sim_node import SimNode
-from understudy.broker.amqp.properties import encode_properties
-
-TRANSIENT = encode_properties(delivery_mode=1)
-
-
-def lose_an_event(group: Scenario, node: SimNode) -> None:
-    """Of the open transaction this broker has one event less than the primary."""
-    tx = group.transaction(node)
-    assert tx is not None
-    node.node.state._release(tx.cut(tx.events[-1][0] - 1))
 
 
 def test_who_leads_with_half_a_transaction_takes_it_back_although_nobody_is_with_it() -> None:

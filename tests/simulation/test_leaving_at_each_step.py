@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.test_replicated_transactions import fill
+from tests.simulation.steps_kit import fill
 from tests.simulator import calls
 from tests.simulator.branch_steps import PREPARED, X, ask, is_prepared, listed, listed_on, refused
 from tests.simulator.group import PERSISTENT

@@ -15,7 +15,7 @@ from contextlib import nullcontext
 import attrs
 import pytest
 
-from tests.simulation.test_trace_hash import Blind
+from tests.simulation.steps_kit import Blind
 from tests.simulator import calls, cluster, scenario
 from tests.simulator.branch_steps import X, ask, listed_on
 from tests.simulator.scenario import NEVER_MS, Hand, Order, Scenario

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.simulation.test_large_open_transactions import BODIES, catch_up_of, half_sent
+from tests.simulation.half_sent_kit import BODIES, catch_up_of, half_sent
 from tests.simulator import calls
 from tests.simulator.group import PERSISTENT
 from tests.simulator.scenario import Scenario, scenario

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.steps_kit import ask_now
 from tests.simulator import calls
 from tests.simulator.scenario import NEVER_MS, Scenario, named, scenario
 from tests.simulator.sim_client import Program, SimClient
-from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.limits import Limits
 from understudy.broker.transactions.outcome_query import tx_id_text
@@ -81,18 +81,6 @@ def test_a_name_that_was_rolled_back_is_taken_while_the_next_primary_recovers(se
         fate = group.fate("n")
         assert (fate, order.error is None) in {("committed", True), ("rolled back", False)}
         group.everywhere("q", *([b"second"] if fate == "committed" else []))
-
-
-def ask_now(client: SimClient, question: str) -> Program:
-    """The first answer, whatever it is."""
-    answers, _, _ = yield from calls.declare(client, "", durable=False, exclusive=True)
-    yield from calls.consume(client, answers, answers, no_ack=True)
-    client.publish("understudy.tx", "", encode_properties(reply_to=answers, correlation_id="q"), question.encode())
-    while not client.deliveries:
-        yield from client.wait(BASIC_DELIVER)
-    answer = client.deliveries.popleft()[4].decode()
-    yield from calls.cancel(client, answers)
-    return answer
 
 
 @pytest.mark.parametrize("by", ["id", "name"])

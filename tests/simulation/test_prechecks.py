@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.test_outcomes_of_names import ask_now
+from tests.simulation.steps_kit import ask_now
 from tests.simulator import calls
 from tests.simulator.scenario import scenario
 

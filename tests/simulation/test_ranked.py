@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.test_failovers import served
+from tests.simulation.steps_kit import served
 from tests.simulator import calls
 from tests.simulator.scenario import scenario
 from understudy.broker.amqp.properties import encode_properties

@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from tests.simulation.test_healing import TRANSIENT, lose_an_event
-from tests.simulation.test_large_open_transactions import BODIES, half_sent
+from tests.simulation.half_sent_kit import BODIES, half_sent
+from tests.simulation.steps_kit import TRANSIENT, lose_an_event
 from tests.simulator import calls
 from tests.simulator.checkers.instruments import watching_queues
 from tests.simulator.group import PERSISTENT

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.simulation.steps_kit import fill
 from tests.simulator import calls
 from tests.simulator.damage import damage as damage_copy
 from tests.simulator.group import PERSISTENT
@@ -20,18 +21,6 @@ SEEDS = [1, 2, 3]
 HOW = pytest.mark.parametrize("hard", [False, True])
 ON_ONE_AND_ON_THREE = pytest.mark.parametrize("brokers", [1, 3])
 """H-52: the same suite on a group of one broker."""
-
-
-def fill(group: Scenario) -> Hand:
-    """Queue a with x, y, z; queue b with 0, 1, 2."""
-    hand = group.hand()
-    hand(calls.declare, "a")
-    hand(calls.declare, "b")
-    hand.publish("a", b"x", b"y", b"z")
-    hand.publish("b", b"0", b"1", b"2")
-    group.everywhere("a", b"x", b"y", b"z")
-    group.everywhere("b", b"0", b"1", b"2")
-    return hand
 
 
 def move(group: Scenario, name: str = "tx") -> Hand:

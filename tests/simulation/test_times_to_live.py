@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.test_versions import run, written
+from tests.simulation.versions_kit import run, written
 from tests.simulator import calls
 from tests.simulator.branch_steps import X
 from tests.simulator.release import BEFORE, THIS

@@ -7,12 +7,12 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from functools import cache
-from typing import Any
 
 import pytest
 
+from tests.simulation.steps_kit import Blind
 from tests.simulator import cluster
-from tests.simulator.checkers import Checkers, holders, moved_once, routes
+from tests.simulator.checkers import holders, moved_once, routes
 from tests.simulator.checkers.accounts import Accounts
 from tests.simulator.checkers.restart import Restart
 from tests.simulator.cluster import SimCluster
@@ -53,15 +53,6 @@ def test_a_story_that_is_kept_changes_nothing() -> None:
     run_cluster(telling)
     assert telling.world.story
     assert silent.world.trace_hash == telling.world.trace_hash
-
-
-class Blind(Checkers):
-    """Takes the place of the checkers, and looks at nothing."""
-
-    def _nothing(self, *args: Any, **more: Any) -> None:
-        """Do nothing, with any arguments."""
-
-    opened = leaving = touched = after_event = shown = sent = store_changed = said = _nothing
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *WIPED])

@@ -9,14 +9,14 @@ from __future__ import annotations
 import attrs
 import pytest
 
+from tests.simulation.versions_kit import refusals, run, written
 from tests.simulator import calls
 from tests.simulator.operator import command
-from tests.simulator.release import AFTER_NEXT, FUTURE_KIND, NEXT, THIS, Release, future_record
+from tests.simulator.release import AFTER_NEXT, FUTURE_KIND, NEXT, THIS, future_record
 from tests.simulator.scenario import NEVER_MS, Hand, Scenario, named, scenario
 from tests.simulator.sim_node import SimNode
 from understudy.broker.core.life.meta import Meta
 from understudy.broker.log import record
-from understudy.ha.showing.events import LinkRefused
 from understudy.replicator import snapshot, wire
 
 A_WHILE_MS = 20_000
@@ -30,21 +30,6 @@ def _the_next_program(monkeypatch: pytest.MonkeyPatch) -> None:
     for formats in (7, 8):
         monkeypatch.setitem(record.NEWEST_KINDS, formats, FUTURE_KIND)
     monkeypatch.setitem(record.KIND_NAMES, FUTURE_KIND, "future")
-
-
-def run(group: Scenario, node: SimNode, release: Release) -> None:
-    """Stop that broker, and start it with another version of the program."""
-    if node.up:
-        group.crash(node, hard=False)
-    node.release = release
-    node.start()
-
-
-def written(node: SimNode) -> int:
-    """The format that this primary writes."""
-    primary = node.ha.primary
-    assert primary is not None
-    return primary.log_format.written
 
 
 def write_future(group: Scenario, number: int = 0) -> int:
@@ -64,11 +49,6 @@ def opened(group: Scenario, name: str) -> Hand:
     hand.publish("a", name.encode(), properties=named(name))
     hand.publish("b", name.encode(), properties=named(name))
     return hand
-
-
-def refusals(node: SimNode) -> list[str]:
-    """Why ``node`` has ended links, one for each."""
-    return [event.reason for event in node.told if isinstance(event, LinkRefused)]
 
 
 def wire_versions(group: Scenario) -> dict[frozenset[str], int]:

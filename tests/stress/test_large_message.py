@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.broker_process import BrokerProcess
-from tests.integration.test_garbage import method, open_connection
+from tests.integration.handshake import method, open_connection
 from tests.stress.clients import Finder, declare
 from tests.stress.group import Group, running_group
 from understudy.broker.amqp.encode import publish_frames

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.broker_process import BrokerProcess, wait_until
+from tests.integration.handshake import HANDSHAKE, frame, method
 from tests.integration.test_bad_input import REFUSED, refused
-from tests.integration.test_garbage import HANDSHAKE, frame, method
 from tests.stress.clients import Finder, connect_to, declare, in_threads
 from tests.stress.group import WAIT_S, Group, running_group
 from tests.stress.load import undisturbed

@@ -18,7 +18,7 @@ import pika
 import pytest
 
 from tests.integration.broker_process import BrokerProcess, wait_until
-from tests.integration.test_garbage import frame, method, open_connection
+from tests.integration.handshake import frame, method, open_connection
 
 pytestmark = [pytest.mark.stress, pytest.mark.timeout(120)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from tests.unit.log.test_journal_kit import SMALL, batch, fill, new_journal
+from tests.unit.log.journal_kit import SMALL, batch, fill, new_journal
 from understudy.broker.command_line import journal_check
 from understudy.broker.command_line.journal_check import SCANS, check_journal, check_text
 from understudy.broker.log.journal import Journal

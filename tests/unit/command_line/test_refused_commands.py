@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.log.test_journal_kit import batch, fill, new_journal
+from tests.unit.log.journal_kit import batch, fill, new_journal
 from understudy.broker.cli import main
 from understudy.broker.log.journal import JournalOptions
 from understudy.broker.server.files.file_storage import FileStorage

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.log.test_journal_kit import batch, fill, new_journal, note, open_journal
+from tests.unit.log.journal_kit import batch, fill, new_journal, note, open_journal
 from understudy.broker.log.journal import Journal, JournalFailedError, JournalOptions
 from understudy.broker.log.storage import Chunk, SpareJob, SyncJob
 from understudy.broker.server.files.file_storage import FileStorage

@@ -7,16 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.unit.log.test_journal_kit import (
-    CHECKPOINT,
-    SMALL,
-    Recorder,
-    batch,
-    fill,
-    new_journal,
-    note,
-    open_journal,
-)
+from tests.unit.log.journal_kit import CHECKPOINT, SMALL, Recorder, batch, fill, new_journal, note, open_journal
 from understudy.broker.log.frame import BatchHeader, CorruptFrameError, encode_cut
 from understudy.broker.log.journal import Journal, JournalFailedError
 from understudy.broker.log.journal_recovery import scan

@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from tests.unit.log.test_journal_kit import (
+from tests.unit.log.journal_kit import (
     CHECKPOINT,
     IDENTITY,
     KIND,

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.unit.log.test_journal_kit import (
+from tests.unit.log.journal_kit import (
     CHECKPOINT,
     IDENTITY,
     SMALL,

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from tests.unit.log.test_journal_kit import KIND, SMALL, batch, fill, new_journal, note, open_journal
+from tests.unit.log.journal_kit import KIND, SMALL, batch, fill, new_journal, note, open_journal
 from understudy.broker.log import frame as frames
 from understudy.broker.log.frame import KIND_GROUP, encode_cut, encode_note
 from understudy.broker.log.journal import Journal, JournalFailedError, JournalOrderError

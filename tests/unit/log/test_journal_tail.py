@@ -7,7 +7,7 @@ from random import Random
 import attrs
 import pytest
 
-from tests.unit.log.test_journal_kit import SMALL, fill, new_journal, note, open_journal
+from tests.unit.log.journal_kit import SMALL, fill, new_journal, note, open_journal
 from tests.unit.log.test_journal_recovery import overwrite, write_group
 from understudy.broker.log.journal_recovery import scan
 from understudy.broker.log.journal_tail import JournalTail, Place, SegmentBegun, SegmentsGone

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.log.test_journal_kit import IDENTITY, SMALL, Recorder, batch, fill, new_journal, open_journal
+from tests.unit.log.journal_kit import IDENTITY, SMALL, Recorder, batch, fill, new_journal, open_journal
 from tests.unit.open_files import open_files_in
 from understudy.broker.log.journal import JournalOptions
 from understudy.broker.log.journal_recovery import scan

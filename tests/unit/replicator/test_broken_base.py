@@ -7,7 +7,7 @@ import struct
 import attrs
 import pytest
 
-from tests.unit.core.life.test_recovery import KeptJournal
+from tests.unit.core.life.recovery_kit import KeptJournal
 from understudy.broker.core.life.meta import Meta
 from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.life.recovery import Recovery

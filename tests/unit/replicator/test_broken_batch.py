@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.core.life.test_recovery import KeptJournal
+from tests.unit.core.life.recovery_kit import KeptJournal
 from tests.unit.replicator.test_broken_base import REFUSALS
 from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.limits import Limits

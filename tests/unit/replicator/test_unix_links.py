@@ -12,8 +12,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from tests.unit.replicator.test_direct_driver import Owner, Run, free_port, owners
-from tests.unit.replicator.test_direct_driver import run as run  # noqa: PLC0414  # a fixture
+from tests.unit.replicator.direct_driver_kit import Owner, Run, free_port, owners
 from understudy.replicator.direct import unix_socket
 from understudy.replicator.direct.link import DirectLink
 from understudy.replicator.direct.unix_socket import UnixAddress, UnixSocketError, split_address

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_edges import certificate
+from tests.integration.certificates import certificate
 from understudy.xa.core.access import Access
 from understudy.xa.core.errors import ConfigError
 from understudy.xa.core.server_config import DEFAULT_ADDRESS

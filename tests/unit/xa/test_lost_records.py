@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from tests.unit.xa.crash_disk import CrashDisk
-from tests.unit.xa.test_status_file import entry, life
+from tests.unit.xa.records_kit import entry, life
 from understudy.xa.core.durable_mark import SHARDS, SLOT_OCTETS, DurableMark
 from understudy.xa.core.entry import Begun, Decided, Entry
 from understudy.xa.core.errors import LostRecordsError, StatusFileError

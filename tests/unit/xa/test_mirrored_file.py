@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.unit.xa.crash_disk import CrashDisk
-from tests.unit.xa.test_status_file import entry, life, states
+from tests.unit.xa.records_kit import entry, life, states
 from understudy.xa.core.durable_mark import SHARDS
 from understudy.xa.core.entry import Begun, Record
 from understudy.xa.core.errors import StatusFileError

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from tests.unit.xa.test_status_file import entry, life, states
+from tests.unit.xa.records_kit import entry, life, states
 from understudy.xa.core.entry import Begun, Decided, Entry, Record
 from understudy.xa.core.errors import ConfigError, LogLostError, LogOwnedError, StatusFileError
 from understudy.xa.core.log_address import LogAddress, checked_queue, log_address_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.xa.test_status_file import entry
+from tests.unit.xa.records_kit import entry
 from understudy.xa.core.routing import Routes, merged, shares
 from understudy.xa.core.wire import MAX_LISTED, Listing, Shown, Waits
 

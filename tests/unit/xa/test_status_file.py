@@ -2,51 +2,17 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 
 from tests.unit.xa.crash_disk import CrashDisk
+from tests.unit.xa.records_kit import entry, life, states
 from understudy.xa.core.durable_mark import SHARDS
-from understudy.xa.core.entry import Attempted, Begun, Decided, Ended, Entry, Joined, Met, Record, StartedBy, apply
+from understudy.xa.core.entry import Begun, Ended
 from understudy.xa.core.errors import StatusFileError
 from understudy.xa.core.mirrored_file import MirroredFile
 from understudy.xa.core.shards import MIRROR, STATUS, shards_on
 from understudy.xa.core.status_file import StatusFile
 from understudy.xa.core.status_log import HEADER_OCTETS, frame, image_frame, replay
-
-
-def entry(number: int) -> Entry:
-    return Entry(
-        gid=f"{number:064x}",
-        job="job",
-        profile="shop",
-        fingerprint="f" * 32,
-        resources=["bank", "queues"],
-        began_ms=1_700_000_000_000,
-    )
-
-
-def life(number: int) -> list[Record]:
-    gid = f"{number:064x}"
-    return [
-        Begun(entry(number)),
-        StartedBy(gid, {"bank": 0, "queues": 0}),
-        Joined(gid, "third"),
-        Decided(gid),
-        Attempted(gid, 1, "bank: RMFAIL", parked=True),
-        Met(gid, {"bank": 8}),
-        Ended(gid),
-    ]
-
-
-def states(records: list[Record]) -> list[dict[str, Entry]]:
-    """The entries after each number of records."""
-    found: list[dict[str, Entry]] = [{}]
-    for record in records:
-        found.append(copy.deepcopy(found[-1]))
-        apply(found[-1], copy.deepcopy(record))
-    return found
 
 
 @pytest.mark.parametrize("marked", [False, True])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.core.core_kit import FRAME_MAX, Client, Core
-from tests.unit.core.life.test_recovery import KeptCore, KeptJournal
+from tests.unit.core.life.recovery_kit import KeptCore, KeptJournal
 from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.methods import (
     BASIC_GET,

@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulator.memory_spill import MemorySpill
 from tests.unit.core.core_kit import publish
-from tests.unit.core.life.test_recovery import KeptCore
+from tests.unit.core.life.recovery_kit import KeptCore
 from understudy.broker.amqp.methods import BASIC_ACK, BASIC_CONSUME, BASIC_DELIVER, TX_COMMIT, TX_SELECT, encode_method
 from understudy.broker.core.clients.transacting import FLUSH_ACCEPTS
 from understudy.broker.core.commits.recorder import TransactionRecorder

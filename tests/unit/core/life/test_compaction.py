@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from tests.unit.core.core_kit import FRAME_MAX, Core, end_turn, publish
-from tests.unit.core.moving.test_dead_letters import Speaker
+from tests.unit.core.moving.speaker import Speaker
 from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.methods import (
     BASIC_ACK,

@@ -7,7 +7,8 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.unit.core.core_kit import Core, publish
+from tests.unit.core.core_kit import publish
+from tests.unit.core.life.recovery_kit import KeptCore, bodies, recovered
 from understudy.broker.amqp.methods import QUEUE_DECLARE, QUEUE_DELETE
 from understudy.broker.core.life.meta import META_FORMAT, Meta
 from understudy.broker.core.life.node import BrokerNode
@@ -18,49 +19,6 @@ from understudy.broker.log.journal_gate import NoteFormatError, UnknownNoteError
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.log import journal_form
 from understudy.replicator.broker_replicator import BrokerReplicator
-
-
-class KeptJournal:
-    """Keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.frames: list[bytes] = []
-
-    def append(self, frame: bytes) -> None:
-        self.frames.append(frame)
-
-    def begin_anew(self, checkpoint: bytes) -> None:
-        raise AssertionError("nobody lets go of this journal")
-
-    def sync_now(self) -> None:
-        pass
-
-
-class KeptCore(Core):
-    """A core whose journal can be read."""
-
-    def __init__(self) -> None:
-        self.journal = KeptJournal()
-        super().__init__(journal=self.journal)
-
-
-def recovered(frames: list[bytes], node: BrokerNode | None = None) -> BrokerNode:
-    """A core, by default one of its own, that has been shown these frames."""
-    node = node or BrokerNode("b1", Limits(), bytes)
-    for data in frames:
-        if data.startswith(frame.NOTE_MAGIC):
-            node.recovery.on_note(data[5], data[frame.NOTE_HEADER_BYTES :])
-        else:
-            node.recovery.on_batch(frame.decode_batch_header(data, 0), data)
-    node.recovery.finish()
-    return node
-
-
-def bodies(node: BrokerNode) -> dict[str, list[bytes]]:
-    return {
-        queue.name: [bytes(entry.message.content()) for entry in queue.entries.values()]
-        for queue in node.state.queues.values()
-    }
 
 
 def test_messages_for_a_queue_that_was_declared_in_the_gap() -> None:

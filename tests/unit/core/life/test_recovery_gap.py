@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from tests.unit.core.core_kit import publish
-from tests.unit.core.life.test_recovery import KeptCore, bodies, recovered
+from tests.unit.core.life.recovery_kit import KeptCore, bodies, recovered
 from understudy.broker.core.life.meta import Meta
 from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.life.recovery import Recovery

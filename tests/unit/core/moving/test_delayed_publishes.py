@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.unit.core.core_kit import FRAME_MAX, Core
-from tests.unit.core.life.test_recovery import KeptCore, recovered
-from tests.unit.core.moving.test_dead_letters import TO_DEAD, Speaker
+from tests.unit.core.life.recovery_kit import KeptCore, recovered
+from tests.unit.core.moving.speaker import TO_DEAD, Speaker
 from tests.unit.core.moving.test_returns import queue_of, taken
 from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.methods import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.core.core_kit import FRAME_MAX, Core
-from tests.unit.core.life.test_recovery import KeptCore, recovered
+from tests.unit.core.life.recovery_kit import KeptCore, recovered
 from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.methods import (
     BASIC_CONSUME,

@@ -7,8 +7,8 @@ from typing import Any, Final
 import pytest
 
 from tests.unit.core.core_kit import Core, HeldJournal, end_turn
-from tests.unit.core.life.test_recovery import KeptCore, recovered
-from tests.unit.core.moving.test_dead_letters import Speaker
+from tests.unit.core.life.recovery_kit import KeptCore, recovered
+from tests.unit.core.moving.speaker import Speaker
 from tests.unit.core.moving.test_returns import COUNTED, queue_of, taken
 from understudy.broker.amqp.methods import (
     BASIC_ACK,

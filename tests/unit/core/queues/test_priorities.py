@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.core.core_kit import Core
-from tests.unit.core.moving.test_dead_letters import Speaker
+from tests.unit.core.moving.speaker import Speaker
 from understudy.broker.amqp.methods import (
     BASIC_CONSUME,
     BASIC_DELIVER,

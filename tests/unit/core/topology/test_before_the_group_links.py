@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.core.core_kit import FRAME_MAX, PERSISTENT, Core
-from tests.unit.core.moving.test_dead_letters import TO_DEAD, Speaker
+from tests.unit.core.moving.speaker import TO_DEAD, Speaker
 from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.methods import CONFIRM_SELECT, EXCHANGE_DECLARE, QUEUE_DECLARE, encode_method
 from understudy.broker.log import record

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.core.life.test_recovery import KeptCore, recovered
+from tests.unit.core.life.recovery_kit import KeptCore, recovered
 from understudy.broker.amqp.methods import EXCHANGE_DECLARE, EXCHANGE_DELETE, QUEUE_BIND
 from understudy.broker.core.life.node import BrokerNode
 

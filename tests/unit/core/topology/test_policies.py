@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.core.core_kit import Core, HeldJournal, end_turn
-from tests.unit.core.moving.test_dead_letters import Speaker
+from tests.unit.core.moving.speaker import Speaker
 from tests.unit.core.topology.test_alternate_exchanges import bind, depths, exchange, publish
 from understudy.broker.amqp.methods import BASIC_REJECT, EXCHANGE_DECLARE, QUEUE_DECLARE, TX_COMMIT, TX_SELECT
 from understudy.broker.core.life.node import BrokerNode

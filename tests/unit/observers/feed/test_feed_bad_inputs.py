@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.broker_process import wait_until
+from tests.unit.observers.feed.feed_command_kit import SEGMENT, run
 from tests.unit.observers.feed.feed_speed import write_journal
-from tests.unit.observers.feed.test_feed_command import SEGMENT, run
 from understudy.broker.log import frame, journal_tail
 from understudy.broker.log.record import UnknownKindError
 from understudy.broker.server.files.fact_log import fact_file_name

@@ -9,12 +9,10 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
+from tests.unit.observers.feed.feed_command_kit import SEGMENT, app, rows, run
 from tests.unit.observers.feed.feed_speed import write_journal
 from understudy.observers.events_schema import Commit, Event, Gap
 from understudy.observers.feed.edge.command import feed
@@ -22,24 +20,9 @@ from understudy.observers.feed.edge.directory import FeedDirectory
 from understudy.observers.feed.feed import Selection
 from understudy.observers.journal.edge.commands import dump, stats
 
-SEGMENT = "0000000000000001.journal"
-
-app = typer.Typer()
 app.command("feed")(feed)
 app.command("dump")(dump)
 app.command("stats")(stats)
-
-
-def run(*words: str | Path, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, list(map(str, words)))
-    assert result.exit_code == code, result.output
-    return result
-
-
-def rows(result: Result) -> list[dict[str, Any]]:
-    """The events of brokers. Where a feed ends depends on when it was asked (`test_feed_digests`)."""
-    found = [json.loads(line) for line in result.stdout.splitlines()]
-    return [row for row in found if row["event"] != "end"]
 
 
 @pytest.fixture(scope="module")

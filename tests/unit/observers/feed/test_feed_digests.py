@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.unit.observers.feed.feed_command_kit import run
 from tests.unit.observers.feed.feed_speed import write_journal
-from tests.unit.observers.feed.test_feed_command import run
 from understudy.broker.server.files.file_storage import FileStorage
 from understudy.observers.events_schema import (
     BY_NAME,

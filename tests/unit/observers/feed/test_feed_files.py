@@ -19,8 +19,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tests.unit.observers.feed.feed_command_kit import rows, run
 from tests.unit.observers.feed.feed_speed import write_journal
-from tests.unit.observers.feed.test_feed_command import rows, run
 from understudy.observers.events_schema import EVENT_TYPES, End, Event
 from understudy.observers.feed.edge import directory as feed_directory
 from understudy.observers.feed.edge import sink_files as feed_sink_files

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.unit.log.test_journal_kit import fill, new_journal
+from tests.unit.log.journal_kit import fill, new_journal
 from understudy.broker.log.journal import Hold, Journal
 from understudy.broker.server.files.feed_hold import STALE_S, FeedHold
 from understudy.testing.disk import MemoryStorage

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.replicator.test_direct_driver import Owner
+from tests.unit.replicator.direct_driver_kit import Owner
 from understudy.broker.server.sockets.bound_sockets import bound_sockets
 from understudy.broker.server.sockets.listener import Listener, PortError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.log.test_journal_kit import batch, fill, new_journal
+from tests.unit.log.journal_kit import batch, fill, new_journal
 from understudy.broker.log.storage import NewSegment, SyncJob
 from understudy.broker.server.turn.loop_guard import LOOP_BYTES, TRIAL_PAUSE, LoopGuard
 from understudy.testing.disk import MemoryStorage

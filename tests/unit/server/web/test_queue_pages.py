@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from tests.unit.core.core_kit import Core
-from tests.unit.core.moving.test_dead_letters import Speaker
+from tests.unit.core.moving.speaker import Speaker
 from tests.unit.server.fakes import FakeTransport
 from tests.unit.server.web.test_status_report import report_of
 from understudy.broker.amqp.methods import QUEUE_DELETE
