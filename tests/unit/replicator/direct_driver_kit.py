@@ -7,9 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-import uvloop
-
 from understudy.ha.trial.edge.java_servers import free_ports
 from understudy.replicator.direct.driver import DirectFabric, LinkSettings, monotonic_ms
 from understudy.replicator.fabric import Link
@@ -82,24 +79,6 @@ class Owner:
     async def until_told(self, kind: str) -> tuple[Any, ...]:
         await self.until(lambda: kind in self.kinds())
         return next(event for event in self.events if event[0] == kind)
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    factory = asyncio.new_event_loop if request.param == "asyncio" else uvloop.new_event_loop
-
-    def run_on(main: Callable[[], Awaitable[None]]) -> None:
-        async def limited() -> None:
-            async with asyncio.timeout(LIMIT_S):
-                await main()
-
-        with asyncio.Runner(loop_factory=factory) as runner:
-            problems: list[dict[str, Any]] = []
-            runner.get_loop().set_exception_handler(lambda _, context: problems.append(context))
-            runner.run(limited())
-            assert problems == []
-
-    return run_on
 
 
 @asynccontextmanager
