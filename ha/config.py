@@ -24,7 +24,7 @@ class HaConfig:
         founds: this broker may found the group, if store and data are empty.
         min_insync: the group's minimum, used only when it is founded.
         replicate: the level of queues that do not say one.
-        pause_ms: a primary whose process stood still for longer may have been replaced: half of the store's patience with it.
+        pause_ms: a primary whose process stood still for longer may have been replaced: half of what the store waits for it.
         successor_wait_ms: so long the others leave the lead to a successor that the store names and that seems to run.
         store_place: where the group stands in the coordination store, for people.
         newest_record_format: of log records, that this program reads and writes.

@@ -561,7 +561,7 @@ class HaBroker:
         # Durable with the EPOCH record, before anything is said under it; and before the log is cut: see `DiskClaim`.
         replicator.note_group(group.epoch)
         replicator.cut_refused()
-        noes = replicator.standing_noes()
+        no_votes = replicator.standing_no_votes()
         transients_lost = replicator.lacks_transients
         replicator.unlink()
         replicator.vote_no_more()
@@ -578,7 +578,7 @@ class HaBroker:
         )
         self.primary.store_seen(suspended=self.backup.suspended, reached=self._reached)
         self.primary.known(self.backup.brokers)
-        self.primary.begin(noes, transients_lost)
+        self.primary.begin(no_votes, transients_lost)
         early, self._early = self._early, {}
         for link, messages in early.items():
             for message in messages:

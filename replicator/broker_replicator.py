@@ -68,7 +68,7 @@ class BrokerReplicator:
         founds: it was about to found it.
         group_founding: of the group in the store; it is noted with the first epoch that is.
         of_a_group: its journal was written with this plugin; otherwise its epochs are those of a broker that ran alone.
-        noes: standing noes: transaction id to (offset of its PREPARE, reason).
+        no_votes: standing no_votes: transaction id to (offset of its PREPARE, reason).
         forced: the newest epoch that an operator has forced, as store and primaries have said.
         vouched: since it was recovered this log has held all that some primary's did when its epoch began: what was on the disk
             at the start is known to be enough.
@@ -89,7 +89,7 @@ class BrokerReplicator:
         self.founds = False
         self.group_founding = 0
         self.of_a_group = False
-        self.noes: dict[int, tuple[int, str]] = {}
+        self.no_votes: dict[int, tuple[int, str]] = {}
         self.forced = 0
         self.vouched = False
         self.claim: DiskClaim | None = None
@@ -105,7 +105,7 @@ class BrokerReplicator:
         self._refilling = False
         self._awaits_base = False
         state.on_applied_tx.append(self._applied)
-        state.refused = self.noes
+        state.refused = self.no_votes
 
     # -- recovery ---------------------------------------------------------------------------------------------------
 
@@ -119,9 +119,9 @@ class BrokerReplicator:
             self.epoch_seen = max(self.epoch_seen, epoch)
         elif kind == journal_gate.NO:
             tx_id, offset = _NO.unpack_from(payload, 0)
-            self.noes[tx_id] = (offset, payload[_NO.size :].decode())
+            self.no_votes[tx_id] = (offset, payload[_NO.size :].decode())
         elif kind == journal_gate.NO_ENDED:
-            self.noes.pop(_NO.unpack_from(payload, 0)[0], None)
+            self.no_votes.pop(_NO.unpack_from(payload, 0)[0], None)
         elif kind == journal_gate.FOUNDING:
             (self.founding,) = _U64.unpack(payload)
             self.founds = True
@@ -137,11 +137,11 @@ class BrokerReplicator:
 
     def extras(self) -> bytes:
         """The octets that a checkpoint keeps of this class, for the notes before it may be dropped."""
-        noes = b"".join([_NO.pack(tx, at) + record.short(why) for tx, (at, why) in self.noes.items()])
+        no_votes = b"".join([_NO.pack(tx, at) + record.short(why) for tx, (at, why) in self.no_votes.items()])
         return (
             _EXTRAS.pack(EXTRAS_FORMAT, self.epoch_seen, self.log_start, self.part, self.founding)
-            + _U32.pack(len(self.noes))
-            + noes
+            + _U32.pack(len(self.no_votes))
+            + no_votes
         )
 
     def replay_extras(self, buf: bytes, at: int) -> None:
@@ -157,7 +157,7 @@ class BrokerReplicator:
         for _ in range(count):
             tx_id, offset = _NO.unpack_from(buf, at)
             reason, at = record.read_short(buf, at + _NO.size)
-            self.noes[tx_id] = (offset, reason)
+            self.no_votes[tx_id] = (offset, reason)
 
     def recovered(self, gate: JournalGate) -> None:
         """Recovery is over: from now on notes are written to ``gate``."""
@@ -167,7 +167,7 @@ class BrokerReplicator:
         self.restarted_after = self._state.log.end
         self.epoch_seen = max(self.epoch_seen, self._state.log.epochs.newest)
         self._state.on_prepare.append(self._vote)
-        self._drop_fallen_noes()
+        self._drop_fallen_no_votes()
 
     def vote_no_more(self) -> None:
         """This broker is promoted: it decides what it prepares."""
@@ -190,7 +190,7 @@ class BrokerReplicator:
             starts=tuple(log.epochs.starts()),
             fresh=self.refill_due,
             part=self.part,
-            noes=tuple((tx_id, offset) for tx_id, (offset, _) in self.noes.items()),
+            no_votes=tuple((tx_id, offset) for tx_id, (offset, _) in self.no_votes.items()),
             founding=self.founding if self.epoch_seen else 0,
             stable=self.held_stable,
         )
@@ -290,7 +290,7 @@ class BrokerReplicator:
         self._accept_epoch(wire.decode_catch_up(catch_up), wire.decode_founding(catch_up))
         self.part = True
         self.log_start = 0
-        self.noes.clear()
+        self.no_votes.clear()
         self._gate.begin_anew(encode_checkpoint(BrokerState(0), self.extras()))
 
     def take(self, message: bytes) -> None:
@@ -374,10 +374,10 @@ class BrokerReplicator:
         self.cut(common)
         if self.refill_due:
             self._forget_transients()
-        if self.noes:
+        if self.no_votes:
             assert self._gate is not None
             self._gate.sync_now()  # the newest may not be on disk yet, and what is said must be
-        for tx_id, (offset, reason) in self.noes.items():
+        for tx_id, (offset, reason) in self.no_votes.items():
             self._say(wire.encode_no(tx_id, offset, reason))
         self.durable()  # what was synced here is told by nobody else
 
@@ -411,7 +411,7 @@ class BrokerReplicator:
             assert self._gate is not None
             self._gate.cut(offset)
             self._state.cut(offset)
-            self._drop_fallen_noes()
+            self._drop_fallen_no_votes()
 
     # -- the log ----------------------------------------------------------------------------------------------------
 
@@ -426,7 +426,7 @@ class BrokerReplicator:
         try:
             self._state.receive_batch(data)
         except Exception:
-            self._drop_fallen_noes()  # it may have refused a PREPARE in front of what cannot be read
+            self._drop_fallen_no_votes()  # it may have refused a PREPARE in front of what cannot be read
             raise
         assert self._gate is not None
         batch = Batch(header.first_offset, last, header.epoch, data)
@@ -460,7 +460,7 @@ class BrokerReplicator:
         if not self._link_epoch or self._awaits_base or self._pieces_synced < self._synced_first:
             return
         upto = self._state.log.durable
-        for tx_id, (offset, _) in self.noes.items():
+        for tx_id, (offset, _) in self.no_votes.items():
             if self._stands(tx_id, offset):
                 upto = min(upto, offset - 1)
         if upto > self._acked:
@@ -485,13 +485,13 @@ class BrokerReplicator:
         assert self._gate is not None
         reason = cut_text(reason, wire.REASON_BYTES)
         offset = tx.closing_offset
-        self.noes[tx.tx_id] = (offset, reason)
+        self.no_votes[tx.tx_id] = (offset, reason)
         payload = _NO.pack(tx.tx_id, offset) + reason.encode()
         said = wire.encode_no(tx.tx_id, offset, reason)
         link = self._link_number
 
         def then() -> None:
-            if self._link_number == link and tx.tx_id in self.noes:
+            if self._link_number == link and tx.tx_id in self.no_votes:
                 self._say(said)
 
         self._gate.append_note(journal_gate.NO, payload, then)
@@ -501,9 +501,9 @@ class BrokerReplicator:
         tx = self._state.transactions.get(tx_id)
         return tx is not None and 0 < tx.closing_offset == closing_offset and not (tx.outcome_offset and tx.rolls_back)
 
-    def standing_noes(self) -> list[TxBuffer]:
+    def standing_no_votes(self) -> list[TxBuffer]:
         """Transactions that a promotion of this broker must roll back."""
-        return [self._state.transactions[tx] for tx, (offset, _) in self.noes.items() if self._stands(tx, offset)]
+        return [self._state.transactions[tx] for tx, (offset, _) in self.no_votes.items() if self._stands(tx, offset)]
 
     def cut_refused(self) -> None:
         """Cut the log in front of the first PREPARE that this broker refuses and the group has committed.
@@ -513,26 +513,26 @@ class BrokerReplicator:
         """
         committed = [
             tx.prepare_offset
-            for tx_id, (offset, _) in self.noes.items()
+            for tx_id, (offset, _) in self.no_votes.items()
             if self._stands(tx_id, offset) and (tx := self._state.transactions[tx_id]).outcome_offset and tx.commits
         ]
         if committed:
             self.cut(min(committed) - 1)
 
-    def _drop_fallen_noes(self) -> None:
+    def _drop_fallen_no_votes(self) -> None:
         """A no whose PREPARE is not in this log any more has ended."""
-        for tx_id, (offset, _) in list(self.noes.items()):
+        for tx_id, (offset, _) in list(self.no_votes.items()):
             tx = self._state.transactions.get(tx_id)
             if tx is None or tx.closing_offset != offset:
                 self._end_no(tx_id)
 
     def _end_no(self, tx_id: int) -> None:
-        offset, _ = self.noes.pop(tx_id)
+        offset, _ = self.no_votes.pop(tx_id)
         if self._gate is not None:
             self._gate.append_note(journal_gate.NO_ENDED, _NO.pack(tx_id, offset))
 
     def _applied(self, tx: TxBuffer) -> None:
-        if tx.tx_id in self.noes:
+        if tx.tx_id in self.no_votes:
             self._end_no(tx.tx_id)
 
     # -- catch-up -----------------------------------------------------------------------------------------------------
@@ -632,8 +632,8 @@ class BrokerReplicator:
         kept = self._check_kept(message, at)
         self.part = True
         self._awaits_base = False
-        for tx_id in self.noes.keys() - kept.keys():
-            del self.noes[tx_id]  # what it refused goes, and comes anew; what stays is refused as before
+        for tx_id in self.no_votes.keys() - kept.keys():
+            del self.no_votes[tx_id]  # what it refused goes, and comes anew; what stays is refused as before
         state.drop_transactions(kept)
         state.holes = wire.base_is_lacking(message)
         state.log.restart_at(meta.offset, list(meta.starts))

@@ -102,7 +102,7 @@ class Sync:
         starts: (epoch, first offset), oldest first.
         fresh: its process is new since it last heard from a primary, so transient messages are gone.
         part: a catch-up was broken off: what it holds is no state of the group.
-        noes: (transaction id, offset of the PREPARE it says no to).
+        no_votes: (transaction id, offset of the PREPARE it says no to).
         low_disk: why it has no room for more, "" if it has.
         founding: of the group that its log belongs to, 0 if it holds nothing or does not say.
         stable: how far of what its log holds it knows to be stable; 0 if it does not say.
@@ -114,7 +114,7 @@ class Sync:
     starts: tuple[tuple[int, int], ...]
     fresh: bool
     part: bool
-    noes: tuple[tuple[int, int], ...]
+    no_votes: tuple[tuple[int, int], ...]
     low_disk: str = ""
     founding: int = 0
     stable: int = 0
@@ -130,9 +130,9 @@ def encode_sync(sync: Sync) -> bytes:
     return b"".join(
         [
             bytes((SYNC,)),
-            _SYNC.pack(sync.epoch_seen, sync.log_start, sync.end, flags, len(sync.starts), len(sync.noes)),
+            _SYNC.pack(sync.epoch_seen, sync.log_start, sync.end, flags, len(sync.starts), len(sync.no_votes)),
             *[_START.pack(*start) for start in sync.starts],
-            *[_NO.pack(*no) for no in sync.noes],
+            *[_NO.pack(*no) for no in sync.no_votes],
             short(cut_text(sync.low_disk, REASON_BYTES)),
             _U64.pack(sync.founding),
             _U64.pack(sync.stable),
@@ -146,10 +146,10 @@ def _number_at(buf: bytes, at: int) -> int:
 
 
 def decode_sync(buf: bytes) -> Sync:
-    epoch_seen, log_start, end, flags, starts, noes = _SYNC.unpack_from(buf, 1)
+    epoch_seen, log_start, end, flags, starts, no_votes = _SYNC.unpack_from(buf, 1)
     at = 1 + _SYNC.size
-    noes_at = at + _START.size * starts
-    low_disk, founding_at = read_short(buf, noes_at + _NO.size * noes)
+    no_votes_at = at + _START.size * starts
+    low_disk, founding_at = read_short(buf, no_votes_at + _NO.size * no_votes)
     return Sync(
         epoch_seen=epoch_seen,
         log_start=log_start,
@@ -157,7 +157,7 @@ def decode_sync(buf: bytes) -> Sync:
         starts=tuple(_START.unpack_from(buf, at + _START.size * i) for i in range(starts)),
         fresh=bool(flags & FRESH),
         part=bool(flags & PART),
-        noes=tuple(_NO.unpack_from(buf, noes_at + _NO.size * i) for i in range(noes)),
+        no_votes=tuple(_NO.unpack_from(buf, no_votes_at + _NO.size * i) for i in range(no_votes)),
         low_disk=low_disk,
         founding=_number_at(buf, founding_at),
         stable=_number_at(buf, founding_at + _U64.size),

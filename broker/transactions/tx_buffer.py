@@ -218,7 +218,7 @@ class TxBuffer:
         """Forget the channel that waited for the decision."""
         self.decided = None
 
-    def told(self) -> Callable[[TxBuffer], None] | None:
+    def release_listeners(self) -> Callable[[TxBuffer], None] | None:
         """Let go of client and observer, since the decision is told now. Returns what tells the client.
 
         Channel, observer and transaction point at each other: what is decided must not need a garbage collector to go.

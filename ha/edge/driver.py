@@ -417,7 +417,7 @@ def core_config(config: Config) -> HaConfig:
     ``ha.min_insync`` that is not given is 1: a broker that founds a group does not know how many will join it.
     """
     store = config.coordination
-    patience_s = store.session_s if store.kind == "zookeeper" else store.lease_s
+    store_waits_s = store.session_s if store.kind == "zookeeper" else store.lease_s
     return HaConfig(
         broker=config.broker.id,
         group=config.broker.group,
@@ -430,7 +430,7 @@ def core_config(config: Config) -> HaConfig:
         link_unacknowledged_bytes=config.limits.link_unacknowledged_bytes,
         replicate=ReplicationLevel(config.ha.replicate),
         store_place=store_place(store, config.broker.group),
-        pause_ms=max(LEAST_PAUSE_MS, milliseconds(patience_s) // 2),
+        pause_ms=max(LEAST_PAUSE_MS, milliseconds(store_waits_s) // 2),
     )
 
 

@@ -15,7 +15,7 @@ import attrs
 
 from understudy.ha.config import HaConfig
 from understudy.ha.following.low_disk import LowDisk
-from understudy.ha.patience import Patience
+from understudy.ha.retry_delay import RetryDelay
 from understudy.ha.showing.events import HaEvent, LogLacksRecords
 from understudy.ha.status import BrokerStatus
 from understudy.ha.store.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState, bar_text
@@ -83,12 +83,12 @@ class Backup:
         self._hurried = False
         self._campaign = 0
         self._campaign_from: GroupState | None = None
-        self._patience = Patience()
+        self._retry = RetryDelay()
         self._campaign_not_before_ms = -1
         self._named: tuple[int, BrokerId] = (0, "")
         self._named_ms = 0
         self._mark = 0
-        self._mark_patience = Patience()
+        self._mark_retry = RetryDelay()
         self._disproof: tuple[int, str] = (0, "")
         self.doubt = ""
         self.judged = False
@@ -305,7 +305,7 @@ class Backup:
         if group is None or self.link is not None:
             return
         if self._campaign:
-            if self._patience.is_over(self._host.now_ms, self._config.coordination_retry_ms):
+            if self._retry.is_over(self._host.now_ms, self._config.coordination_retry_ms):
                 self._read_back()
             return
         if self.keeps_away and not self.disk.may_ask(self._host.now_ms):
@@ -385,18 +385,18 @@ class Backup:
         """True if the store has to learn of the doubt: this process may die, and the next one find nothing odd."""
         if not self.doubt or not self.listed or self.suspended or group.damage_of(self._config.broker):
             return False
-        waits = self._mark and not self._mark_patience.is_over(self._host.now_ms, self._config.coordination_retry_ms)
+        waits = self._mark and not self._mark_retry.is_over(self._host.now_ms, self._config.coordination_retry_ms)
         return not waits and self._others_may_hold_more(group)
 
     def _mark_damaged(self, group: GroupState) -> None:
         me = self._config.broker
         if not self._mark:
-            self._mark_patience.begin(self._host.now_ms)
+            self._mark_retry.begin(self._host.now_ms)
             others = ", ".join(member for member in group.members if member != me)
             then = f"does not lead, and is marked as damaged in the store: another of {{{others}}} has to take over"
             self._host.happened(LogLacksRecords(damaged=me, lacks=self.doubt, then=then))
         else:
-            self._mark_patience.asked_again(self._host.now_ms)
+            self._mark_retry.asked_again(self._host.now_ms)
         self._mark = self._next_request()
         wanted = attrs.evolve(group, damaged=group.with_damage(me, self.doubt), version=group.version + 1)
         self._coordination.replace(self._mark, group, wanted)
@@ -452,12 +452,12 @@ class Backup:
         )
         self._campaign = self._next_request()
         self._campaign_from = group
-        self._patience.begin(self._host.now_ms)
+        self._retry.begin(self._host.now_ms)
         self._coordination.replace(self._campaign, group, wanted)
 
     def _read_back(self) -> None:
         self._campaign = self._next_request()
-        self._patience.asked_again(self._host.now_ms)
+        self._retry.asked_again(self._host.now_ms)
         self._coordination.read(self._campaign)
 
     def answered(self, request: int, answer: Answer, group: GroupState | None) -> None:
@@ -474,7 +474,7 @@ class Backup:
             self._campaign_not_before_ms = -1
             return
         if answer is Answer.LOST or group is None:
-            self._patience.answer_lost()
+            self._retry.answer_lost()
             return  # read back when the time has come
         started = self._campaign_from
         self._campaign = 0

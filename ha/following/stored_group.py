@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from understudy.ha.patience import Patience
+from understudy.ha.retry_delay import RetryDelay
 from understudy.ha.store.coordination import Answer, Coordination, GroupState
 
 
@@ -43,7 +43,7 @@ class StoredGroup:
         self._request = 0
         self._known: GroupState | None = None
         self._again = False
-        self._patience = Patience()
+        self._retry = RetryDelay()
         self.missing = ""
         self.shown: GroupState | None = None
 
@@ -59,7 +59,7 @@ class StoredGroup:
 
     def ask(self, known: GroupState | None, now_ms: int) -> None:
         """Read again, as soon as it can be done: something has been written, or refused."""
-        self._patience.begin(now_ms)
+        self._retry.begin(now_ms)
         self._read(known)
 
     def _read(self, known: GroupState | None) -> None:
@@ -75,7 +75,7 @@ class StoredGroup:
     def answered(self, answer: Answer, group: GroupState | None) -> bool:
         """Take the answer to the newest read; True if it says whether the group is ``missing``."""
         if answer is Answer.LOST:
-            self._patience.answer_lost()
+            self._retry.answer_lost()
             return False  # asked again when the time has come
         self._request = 0
         if self._again:
@@ -97,6 +97,6 @@ class StoredGroup:
 
     def tick(self, known: GroupState | None, now_ms: int, retry_ms: int) -> None:
         """Ask again for an answer that has not come, and from time to time while the group is ``missing``."""
-        if (self._request or self.missing) and self._patience.is_over(now_ms, retry_ms):
-            self._patience.asked_again(now_ms)
+        if (self._request or self.missing) and self._retry.is_over(now_ms, retry_ms):
+            self._retry.asked_again(now_ms)
             self._read(known)

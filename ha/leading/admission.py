@@ -97,7 +97,7 @@ class Admission:
             backup.asked_for_ids()
             group, brings = self._in_sync.group, bytes_to_bring(self._broker.state)
             link.send(wire.encode_catch_up(self._epoch, group.founding, group.forced, brings))
-        elif continues and not sync.noes and log.whole_after(common):
+        elif continues and not sync.no_votes and log.whole_after(common):
             # Else a refill would bring transient messages for queues whose declaration it gets with the log, later.
             self._resume(backup, sync, common)
         else:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import attrs
 
-from understudy.ha.patience import Patience
+from understudy.ha.retry_delay import RetryDelay
 from understudy.ha.store.coordination import Answer, BrokerId, Coordination, GroupState
 
 
@@ -38,7 +38,7 @@ class InSyncSet:
         self.change: Change | None = None
         self.uncertain = False
         self._request = 0
-        self._patience = Patience()
+        self._retry = RetryDelay()
         self._reading = False
 
     @property
@@ -99,7 +99,7 @@ class InSyncSet:
         self.change = change
         self._request = self._next_request()
         self._reading = False
-        self._patience.begin(now_ms)
+        self._retry.begin(now_ms)
         self._coordination.replace(self._request, self.group, attrs.evolve(wanted, version=self.group.version + 1))
 
     def answered(self, request: int, answer: Answer, group: GroupState | None) -> bool:
@@ -113,7 +113,7 @@ class InSyncSet:
             return False
         if answer is Answer.LOST or group is None:
             self.uncertain = True
-            self._patience.answer_lost()
+            self._retry.answer_lost()
             return False
         if group.epoch != self.group.epoch or group.primary != self.group.primary:
             self.change = None
@@ -149,9 +149,9 @@ class InSyncSet:
 
     def tick(self, now_ms: int, retry_ms: int) -> None:
         """Read the set back while the answer is lost, or has not come for long."""
-        if self.change is not None and self._patience.is_over(now_ms, retry_ms):
+        if self.change is not None and self._retry.is_over(now_ms, retry_ms):
             self.uncertain = True
-            self._patience.asked_again(now_ms)
+            self._retry.asked_again(now_ms)
             self._request = self._next_request()
             self._reading = True
             self._coordination.read(self._request)

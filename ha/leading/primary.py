@@ -140,14 +140,14 @@ class Primary:
 
     # -- promotion, steps 4 to 8 --------------------------------------------------------------------------------------
 
-    def begin(self, standing_noes: list[TxBuffer], transients_lost: bool) -> None:
+    def begin(self, standing_no_votes: list[TxBuffer], transients_lost: bool) -> None:
         """Append EPOCH; roll back what this broker said no to; guards for every member stand already."""
         broker = self._broker
         broker.stability = self
         transactions = broker.transactions
         transactions.observers = HaTransactionObserverFactory(transactions.recorder, self._transaction_closing)
         self.epoch_offset = broker.lead(self.epoch, self._config.broker, transients_lost)
-        for tx in standing_noes:
+        for tx in standing_no_votes:
             transactions.roll_back_closed(tx, "refused by the broker that was promoted")
         self._host.happened(
             SetChanged(epoch=self.epoch, in_sync=self.in_sync.members, joined=(), left=(), reason="it begins to lead")

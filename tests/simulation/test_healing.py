@@ -23,7 +23,7 @@ def test_who_leads_with_half_a_transaction_takes_it_back_although_nobody_is_with
         group.hand()(publish_confirmed, "a", b"what they stand before in the log")
         group.cut(refusing, first)
         order = hand.commit("tx")
-        group.until("refused", lambda: bool(refusing.extension.replicator.noes))
+        group.until("refused", lambda: bool(refusing.extension.replicator.no_votes))
         group.run_ms(100)
         assert not order.over
         group.crash(first)
@@ -51,7 +51,7 @@ def test_a_rollback_reaches_who_refused_whatever_is_unacknowledged() -> None:
         lose_an_event(group, refusing)
         group.cut(refusing, first)
         order = hand.commit("tx")
-        group.until("refused", lambda: bool(refusing.extension.replicator.noes))
+        group.until("refused", lambda: bool(refusing.extension.replicator.no_votes))
         others = [group.hand().begin(publish_confirmed, "a", bytes(1_000)) for _ in range(5)]
         group.run_ms(100)
         group.mend()
@@ -182,7 +182,7 @@ def test_what_a_resume_makes_durable_is_acknowledged() -> None:
         lose_an_event(group, backup)
         group.hold_disk(backup)
         order = hand.commit("tx")
-        group.until("refused", lambda: bool(backup.extension.replicator.noes))
+        group.until("refused", lambda: bool(backup.extension.replicator.no_votes))
         for _ in range(3):
             group.run_ms(100)
             for pair in list(group.cluster.network.pairs):

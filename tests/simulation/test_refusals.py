@@ -126,7 +126,7 @@ def test_who_refused_what_the_group_has_committed_can_be_made_the_base() -> None
         group.free_disk(joiner)
         log = joiner.node.state.log
         group.until("all is on its disk", lambda: log.durable == log.end)
-        assert joiner.extension.replicator.noes
+        assert joiner.extension.replicator.no_votes
         assert not joiner.extension.replicator.part
         checkers = group.cluster.checkers  # what is confirmed is lost here, and that is what the operator has been told
         checkers.replicas.check = lambda node: None  # type: ignore[method-assign]

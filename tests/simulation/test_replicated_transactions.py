@@ -500,7 +500,7 @@ def test_who_refused_is_promoted() -> None:
         damage(group, refusing)
         group.cut(refusing, first)
         order = hand.commit("tx")
-        group.until("refused", lambda: bool(refusing.extension.replicator.noes))
+        group.until("refused", lambda: bool(refusing.extension.replicator.no_votes))
         group.run_ms(100)
         assert not order.over
         group.replace_primary(refusing)

@@ -357,7 +357,7 @@ class SimCluster:
             "names that are barred and not known": [
                 name for name in broker.barred_names if state.outcomes.named(name) is None
             ],
-            "noes": list(replicator.noes),
+            "no_votes": list(replicator.no_votes),
             "owed commits": list(state.owed),
             "branches that an operator has completed": list(state.completions),
             "branches whose time is over": [

@@ -146,8 +146,8 @@ _RECORD_TELLERS: dict[int, Callable[[bytes, int, int], str]] = {
 def _sync(message: bytes) -> str:
     sync = wire.decode_sync(message)
     flags = (" fresh" if sync.fresh else "") + (" part" if sync.part else "")
-    noes = f", says no to {[tx_id_text(tx) for tx, _ in sync.noes]}" if sync.noes else ""
-    return f"SYNC holds {sync.log_start}..{sync.end} in epochs {list(sync.starts)[-3:]}, has seen {sync.epoch_seen}{flags}{noes}"
+    votes = f", says no to {[tx_id_text(tx) for tx, _ in sync.no_votes]}" if sync.no_votes else ""
+    return f"SYNC holds {sync.log_start}..{sync.end} in epochs {list(sync.starts)[-3:]}, has seen {sync.epoch_seen}{flags}{votes}"
 
 
 def _base(message: bytes) -> str:

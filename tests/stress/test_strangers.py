@@ -201,7 +201,7 @@ def sync(epoch: int, starts: tuple[tuple[int, int], ...] = ()) -> bytes:
     Its epoch is true: a higher one would rightly depose the primary.
     """
     return wire.encode_sync(
-        wire.Sync(epoch_seen=epoch, log_start=0, end=0, starts=starts, fresh=True, part=True, noes=((1, 2),))
+        wire.Sync(epoch_seen=epoch, log_start=0, end=0, starts=starts, fresh=True, part=True, no_votes=((1, 2),))
     )
 
 

@@ -61,7 +61,7 @@ class Channel:
         ended: it will never say anything again.
         awaiting: key of the method whose answer waits for the log, or for room, 0 if none.
         held: that method is a command which has not been carried out yet: nothing overtakes it, a close neither.
-        given_up: so many answers a close did not wait for. They come nevertheless, while the channel may wait for another one.
+        abandoned: so many answers a close did not wait for. They come nevertheless, while the channel may wait for another one.
         closes_ms: when the client's channel.close, which waits for that, is to go on at the latest; 0 if none does.
     """
 
@@ -73,7 +73,7 @@ class Channel:
         self.ended = False
         self.awaiting = 0
         self.held = False
-        self.given_up = 0
+        self.abandoned = 0
         self.closes_ms = 0
         self.flow_active = True
         self.last_queue = ""
@@ -152,7 +152,7 @@ class Channel:
             return
         self.awaiting = key
         self.held = outlives
-        broker.complete(broker.log.end, self._reached, (self.given_up, action, args, outlives))
+        broker.complete(broker.log.end, self._reached, (self.abandoned, action, args, outlives))
 
     def _reached(self, postponed: tuple[int, Callable[..., None], tuple[Any, ...], bool]) -> None:
         awaited, action, args, outlives = postponed
@@ -177,19 +177,19 @@ class Channel:
         waiting, self._for_room = self._for_room, None
         if waiting is not None:
             action, args = waiting
-            self.answered(lambda: action(*args), self.given_up)
+            self.answered(lambda: action(*args), self.abandoned)
 
     def carry_out_when_applied(self, key: int, action: Callable[..., None], *args: Any) -> None:
         """Carry out a command when the log is applied up to its present end; nothing on this channel overtakes it."""
         self.awaiting = key
         self.held = True
-        self.broker.complete(self.broker.log.end, self._reached, (self.given_up, action, args, False))
+        self.broker.complete(self.broker.log.end, self._reached, (self.abandoned, action, args, False))
 
     def hold(self, key: int) -> int:
         """Take nothing more until :meth:`answered` is called with what this returns: method ``key`` is being carried out."""
         self.awaiting = key
         self.held = True
-        return self.given_up
+        return self.abandoned
 
     def answer_when_stable(self, offset: int, key: int, answer: Callable[[], object] | None) -> None:
         """Call ``answer`` when the log is applied up to ``offset``; until then the channel takes nothing more.
@@ -199,7 +199,7 @@ class Channel:
         if answer is None:
             return
         self.awaiting = key
-        awaited = self.given_up
+        awaited = self.abandoned
         self.broker.complete(offset, lambda answer: self.answered(answer, awaited), answer)
 
     def answer_when_acknowledged(self, key: int, answer: Callable[[], object]) -> None:
@@ -209,9 +209,9 @@ class Channel:
     def answered(self, answer: Callable[[], object], awaited: int) -> None:
         """The method that the channel waits for is answered by ``answer``: go on.
 
-        ``awaited`` is what ``given_up`` was when it began to wait: nobody waits for an older answer any more.
+        ``awaited`` is what ``abandoned`` was when it began to wait: nobody waits for an older answer any more.
         """
-        if self.ended or self.closing or awaited != self.given_up:
+        if self.ended or self.closing or awaited != self.abandoned:
             return
         key = self.awaiting
         self.awaiting = 0
@@ -256,7 +256,7 @@ class Channel:
                     return
             elif self.awaiting:
                 self.awaiting = 0
-                self.given_up += 1
+                self.abandoned += 1
                 self._for_room = None
             self.connection.take_event(self._next_postponed())
 

@@ -153,7 +153,7 @@ class Distributed:
         channel = self._channel
         channel.awaiting = asker.key
         channel.held = True
-        awaited = channel.given_up
+        awaited = channel.abandoned
         return lambda value: channel.answered(lambda: asker.answer(int(value)), awaited)
 
     def _decision(self, asker: Asker, method: str, args: tuple[Any, ...]) -> Callable[[Any], None]:

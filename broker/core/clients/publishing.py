@@ -238,11 +238,11 @@ class Publishing:
         queues: list[Queue],
         message: Message,
         record: Callable[[list[Queue]], None],
-        given_up: Callable[[None], None] | None = None,
+        abandoned: Callable[[None], None] | None = None,
     ) -> None:
         """Put the body into the log; then ``record`` the message, and let the channel take what comes next.
 
-        Or ``given_up`` is called.
+        Or ``abandoned`` is called.
         """
         channel, connection = self._channel, self._connection
         size = message.held_bytes
@@ -257,8 +257,8 @@ class Publishing:
                 connection.published(size)
                 # Of those outside the log nothing is left when they are deleted; of others their records tell.
                 record([queue for queue in queues if queue.logged or not queue.deleted])
-            elif given_up is not None:
-                given_up(None)
+            elif abandoned is not None:
+                abandoned(None)
             channel.answered(_nothing, awaited)
 
         self._broker.parted_bodies.begin(tx, message, over)

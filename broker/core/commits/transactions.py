@@ -341,6 +341,6 @@ class Transactions:
         self.forget_id(tx.tx_id)
         if tx.ids:
             self._broker.deduplicating.release(tx)
-        decided = tx.told()
+        decided = tx.release_listeners()
         if decided is not None:
             decided(tx)

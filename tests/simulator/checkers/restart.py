@@ -94,7 +94,7 @@ class Restart:
             if tx.closing is None or tx.closing_offset > self._reference.end or tx.rolls_back:
                 continue
             missing = tx.missing_for(tx.closing, may_lack_transients=True)
-            if missing and tx.tx_id not in replicator.noes:
+            if missing and tx.tx_id not in replicator.no_votes:
                 raise Violation(
                     "G1", f"{node.name}, restarted, {missing} of transaction {tx.tx_id}, whose PREPARE is chosen"
                 )

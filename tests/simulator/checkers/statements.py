@@ -25,26 +25,26 @@ class Statements:
     def __init__(self, store: SimStore, reference: Reference) -> None:
         self._store = store
         self._reference = reference
-        self._noes: dict[tuple[str, int], tuple[int, int]] = {}
+        self._no_votes: dict[tuple[str, int], tuple[int, int]] = {}
 
     def sent(self, node: SimNode, target: SimNode, message: bytes) -> None:
         """``node`` says ``message`` to ``target``."""
         kind = message[0]
         if kind == wire.BASE and wire.base_form(message) == wire.BASE_NEW:
             # A new copy begins there: what it refused before is over.
-            self._noes = {no: at for no, at in self._noes.items() if no[0] != target.name}
+            self._no_votes = {no: at for no, at in self._no_votes.items() if no[0] != target.name}
         elif kind == wire.ACK:
             self._acknowledged(node, wire.decode_number(message))
         elif kind == wire.NO:
             tx_id, offset, _ = wire.decode_no(message)
             epoch = node.node.state.log.epochs.epoch_at(offset)
-            self._noes[(node.name, tx_id)] = (offset, epoch)
+            self._no_votes[(node.name, tx_id)] = (offset, epoch)
 
     def _acknowledged(self, node: SimNode, offset: int) -> None:
         durable = durable_end(node)
         if offset > durable:
             raise Violation("G4", f"{node.name} acknowledges {offset}, its journal is durable up to {durable}")
-        for (name, tx_id), (prepared, epoch) in list(self._noes.items()):
+        for (name, tx_id), (prepared, epoch) in list(self._no_votes.items()):
             if name == node.name and offset >= prepared and self._stands(node, tx_id, prepared, epoch):
                 text = f"{name} acknowledges {offset} past the PREPARE at {prepared} of transaction {tx_id}, which it refused"
                 raise Violation("G2", text)
@@ -60,14 +60,14 @@ class Statements:
             and not (tx is not None and tx.rolls_back)
         )
         if not stands:
-            del self._noes[(node.name, tx_id)]
+            del self._no_votes[(node.name, tx_id)]
         return stands
 
     def committed(self, tx: ReferenceTransaction) -> None:
         """The chosen log commits ``tx``: nobody who may be promoted may stand against it."""
         group = self._store.group
         for node in self._store.nodes.values():
-            no = self._noes.get((node.name, tx.tx_id))
+            no = self._no_votes.get((node.name, tx.tx_id))
             if no is None or group is None or node.name not in group.members or not node.up:
                 continue
             if self._stands(node, tx.tx_id, *no):

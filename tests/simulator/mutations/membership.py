@@ -129,7 +129,7 @@ def lost_add_counts_as_not_done(bug: Bug) -> None:
     real = InSyncSet.tick
 
     def tick(self: InSyncSet, now_ms: int, retry_ms: int) -> None:
-        if self.change is not None and self.change.joins and self._patience.is_over(now_ms, retry_ms):
+        if self.change is not None and self.change.joins and self._retry.is_over(now_ms, retry_ms):
             bug.strike()
             self.change = None
         real(self, now_ms, retry_ms)

@@ -52,9 +52,9 @@ def a_base_put_again_forgets_refusals(bug: Bug) -> None:
     real = BrokerReplicator._take_base
 
     def take_base(self: BrokerReplicator, message: bytes) -> None:
-        if wire.base_form(message) == wire.BASE_AGAIN and self.noes:
+        if wire.base_form(message) == wire.BASE_AGAIN and self.no_votes:
             bug.strike()
-            self.noes.clear()
+            self.no_votes.clear()
         real(self, message)
 
     bug.replace(BrokerReplicator, "_take_base", take_base)
@@ -120,9 +120,9 @@ def a_stale_answer_releases_what_is_held(bug: Bug) -> None:
     real = Channel.answered
 
     def answered(self: Channel, answer: Callable[[], None], awaited: int) -> None:
-        if awaited != self.given_up:
+        if awaited != self.abandoned:
             bug.strike()
-        real(self, answer, self.given_up)
+        real(self, answer, self.abandoned)
 
     bug.replace(Channel, "answered", answered)
 

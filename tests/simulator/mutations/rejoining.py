@@ -73,7 +73,7 @@ def cut_is_not_durable(bug: Bug) -> None:
         if offset < self._state.log.end:
             bug.strike()
             self._state.cut(offset)
-            self._drop_fallen_noes()
+            self._drop_fallen_no_votes()
 
     bug.replace(BrokerReplicator, "cut", cut)
 

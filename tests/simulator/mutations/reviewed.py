@@ -210,7 +210,7 @@ def unknown_branches_are_answered_at_once(bug: Bug) -> None:
     def answer(self: Channel, key: int, say: Callable[[], None]) -> None:
         bug.strike()
         self.awaiting = key
-        self.answered(say, self.given_up)
+        self.answered(say, self.abandoned)
 
     bug.replace(Channel, "answer_when_acknowledged", answer)
 

@@ -142,15 +142,15 @@ def open_at_promotion_is_committed(bug: Bug) -> None:
 @mutation("G2", "G4")
 def closed_at_promotion_is_aborted(bug: Bug) -> None:
     """A promotion rolls back every undecided transaction, closed ones too (note 004; a commit-ok may have been given)."""
-    real = BrokerReplicator.standing_noes
+    real = BrokerReplicator.standing_no_votes
 
-    def standing_noes(self: BrokerReplicator) -> list[TxBuffer]:
+    def standing_no_votes(self: BrokerReplicator) -> list[TxBuffer]:
         refused = real(self)
         closed = [tx for tx in self._state.transactions.values() if tx.closed_undecided]
         bug.strikes += len(closed) - len(refused)
         return closed
 
-    bug.replace(BrokerReplicator, "standing_noes", standing_noes)
+    bug.replace(BrokerReplicator, "standing_no_votes", standing_no_votes)
 
 
 @mutation("G8", "G4")

@@ -33,10 +33,12 @@ def acknowledged_past_a_no(bug: Bug) -> None:
     real = BrokerReplicator.acknowledge
 
     def acknowledge(self: BrokerReplicator) -> None:
-        noes, self.noes = self.noes, {}
-        bug.strikes += sum(self._stands(tx_id, at) and at <= self._state.log.durable for tx_id, (at, _) in noes.items())
+        no_votes, self.no_votes = self.no_votes, {}
+        bug.strikes += sum(
+            self._stands(tx_id, at) and at <= self._state.log.durable for tx_id, (at, _) in no_votes.items()
+        )
         real(self)
-        self.noes = noes
+        self.no_votes = no_votes
 
     bug.replace(BrokerReplicator, "acknowledge", acknowledge)
 

@@ -57,7 +57,7 @@ def test_nothing_of_it_is_held(broken: bytes) -> None:
     assert state.log.end == 2
     assert replicator.sync().end == 2
     assert not state.transactions
-    assert not replicator.noes
+    assert not replicator.no_votes
     assert sorted(queue.name for queue in state.registry.vhosts["/"].queues.values()) == ["q"]
     assert not any(data.startswith(frame.BATCH_MAGIC) for data in journal.frames[written:])
 

@@ -54,20 +54,20 @@ def test_a_commit_of_a_transaction_that_it_refused_is_not_applied() -> None:
     event = record.encode_tx_enqueue(TX, [(QUEUE, 0, 0)], Message("", "q", b"\0\0", b"x", True), False)
     commit = record.encode_commit(TX, 1, 0)
     replicator.take(batch(3, 2, event + b"\0\0" + b"x", prepare(2), commit))
-    assert list(replicator.noes) == [TX]
+    assert list(replicator.no_votes) == [TX]
     replicator.take(wire.encode_stable(5))
     replicator.apply_told()
     assert not state.queues[QUEUE].entries
     assert state.log.applied == 3, "it stops before the PREPARE"
-    assert list(replicator.noes) == [TX], "the no stands: it is caught up when it links again"
-    assert replicator.sync().noes == ((TX, 4),)
+    assert list(replicator.no_votes) == [TX], "the no stands: it is caught up when it links again"
+    assert replicator.sync().no_votes == ((TX, 4),)
 
 
 def test_a_rollback_of_it_ends_the_no() -> None:
     state, replicator, _ = backup()
     replicator.take(batch(3, 2, prepare(2), record.encode_rollback(TX, 0, "t", "refused")))
-    assert list(replicator.noes) == [TX]
+    assert list(replicator.no_votes) == [TX]
     replicator.take(wire.encode_stable(4))
     replicator.apply_told()
-    assert replicator.noes == {}
+    assert replicator.no_votes == {}
     assert state.log.applied == 4

@@ -121,8 +121,8 @@ def test_whoever_is_told_the_decision_is_let_go_of() -> None:
     tx = transaction([])
     tx.asks_commit(told.append)
     tx.observed_by(object())
-    decided = tx.told()
+    decided = tx.release_listeners()
     assert decided is not None
     decided(tx)
     assert told == [tx]
-    assert (tx.decided, tx.observer, tx.told()) == (None, None, None)
+    assert (tx.decided, tx.observer, tx.release_listeners()) == (None, None, None)

@@ -1,8 +1,8 @@
-"""Patience: when to ask the coordination store again for an answer that has not come.
+"""When the coordination store is asked again for an answer that has not come.
 
-Whoever asks again does not listen to the answer of what was asked before: it may be of a state that is over. So asking again at
-fixed times would never hear a store that is slower than that, and a group would have no primary for as long as its store is slow.
-Each time is twice as long as the one before.
+A broker that asks again does not listen to the answer of what it asked before: that may be of a state that is over. A broker
+that asked again at fixed times would never hear a slower store, and its group would have no primary for as long as the store is
+slow. Each delay is twice as long as the one before.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ LONGEST: Final = 8
 """Times the first time."""
 
 
-class Patience:
-    """Of one question at a time."""
+class RetryDelay:
+    """The delay before one question is asked again, which grows."""
 
     __slots__ = ("_asked_ms", "_times")
 
