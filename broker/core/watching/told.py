@@ -1,4 +1,4 @@
-"""The answers to clients, as listeners of the core hear them (``Broker.on_confirmed``, ``Broker.on_told``)."""
+"""The answers to clients, as listeners of the core hear them (``Hooks.on_confirmed``, ``Hooks.on_told``)."""
 
 from __future__ import annotations
 
