@@ -109,7 +109,7 @@ class HaBroker:
         self.stopped = ""
         self.backup = Backup(config, replicator, coordination, fabric, self, self._next_request)
         self.primary: Primary | None = None
-        broker.default_level = config.replicate
+        broker.declarations.replicate(config.replicate)
         broker.pauses.count_from(config.pause_ms)
         broker.reception.refuse(f"{config.broker} has not found a primary yet", "NOT_PRIMARY")
 
@@ -346,7 +346,7 @@ class HaBroker:
             self.broker.reception.founded_as(f"{group.founding:x}")
             return False
         self.stopped = "the group was founded anew"
-        self.broker.answering = self.broker.leading = False  # the process ends in a moment, and says nothing until then
+        self.broker.role.step_back()  # the process ends in a moment, and says nothing until then
         self._host.refuse_to_run(
             f"group {self.config.group!r} was founded anew: the store holds founding {group.founding:x}, this broker's journal "
             f"belongs to founding {replicator.founding:x}, and nothing of it is in the group: with an empty data directory this "
@@ -598,8 +598,7 @@ class HaBroker:
         """
         if not self.stopped:
             self.stopped = reason
-            self.broker.answering = False
-            self.broker.leading = False
+            self.broker.role.step_back()
             self._host.restart_core(reason, handed_over=handed_over)
 
     # -- showing --------------------------------------------------------------------------------------------------------

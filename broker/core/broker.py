@@ -11,16 +11,12 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from understudy.broker.amqp.field_table import encode_table
-from understudy.broker.coordinators import CoordinatorChoice, Trigger
+from understudy.broker.coordinators import Trigger
 from understudy.broker.core.branches.dtx_manager import DtxManager
 from understudy.broker.core.clients.consumer_timeouts import ConsumerTimeouts
 from understudy.broker.core.clients.judged_publishes import JudgedPublishes
-from understudy.broker.core.clients.reception import Reception
-from understudy.broker.core.clients.unstable_bytes import UnstableBytes
-from understudy.broker.core.commits.alone import AloneStability
 from understudy.broker.core.commits.parted_bodies import PartedBodies
 from understudy.broker.core.commits.transactions import Transactions
 from understudy.broker.core.limits import Limits
@@ -29,41 +25,22 @@ from understudy.broker.core.moving.deduplicating import Deduplicating
 from understudy.broker.core.moving.delays import Delays
 from understudy.broker.core.moving.expiry import Expiry
 from understudy.broker.core.moving.returning import Returning
+from understudy.broker.core.owned import Owned
 from understudy.broker.core.queues.consumer_order import ConsumerOrder
-from understudy.broker.core.queues.entry import GONE, READY, Entry
-from understudy.broker.core.queues.priority_queue import queue_class
+from understudy.broker.core.queues.entry import READY, Entry
 from understudy.broker.core.queues.queue import Queue
-from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.core.requests.admin import AdminCommands
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.topology.exchange_deletion import delete_unbound
-from understudy.broker.core.turn.clock import Clock
-from understudy.broker.core.turn.counters import Counters
-from understudy.broker.core.turn.expiry_clock import ExpiryClock
-from understudy.broker.core.turn.work_refusals import WorkRefusals
-from understudy.broker.core.watching.hooks import Hooks
 from understudy.broker.core.watching.pause_watch import PauseWatch
 from understudy.broker.log import record
-from understudy.broker.log.journal_gate import JournalGate
-from understudy.broker.log.live_offsets import LiveOffsets
-from understudy.broker.log.log import journal_form
-from understudy.broker.log.pending import DEQUEUE, ENQUEUE, ENQUEUE_NOTED, Change
 from understudy.broker.log.position import ID_EPOCH_SHIFT
-from understudy.broker.message import DelayedMessage, Message
-from understudy.broker.octets.chunks import LARGE_BYTES
-from understudy.broker.plugin_api.plugin import Stability
-from understudy.broker.transactions.outcomes import Outcome
-from understudy.broker.transactions.tx_buffer import TxBuffer, groups_of
+from understudy.broker.transactions.tx_buffer import TxBuffer
 
 if TYPE_CHECKING:
-    from understudy.broker.core.clients.connection import Connection
     from understudy.broker.core.queues.consumer import Consumer
 
 
-OPEN_BYTES = 128 << 10
-"""An open batch of that many message bytes is closed though nobody waits for it."""
-LARGE_BATCH_BYTES = 256 << 20
-"""With so much of large messages a batch is closed within a turn: one may be 512 MiB, and a batch takes a gigabyte."""
 LAZY_MS = 2
 """Records that nobody waits for stay in the open batch at most that long, unless ``group.max_wait_ms`` says otherwise."""
 
@@ -71,90 +48,96 @@ LAZY_MS = 2
 class Broker:
     """One broker process's core.
 
+    Built by ``life/building.py``: the owners of its state first, then its parts, which may call it.
+
     Attributes:
-        name: this broker's id; "" before it leads.
-        leading: it may change state: standalone, or the primary of its group.
-        answering: it may tell and deliver; False while a promoted broker is recovering.
-        default_level: of queues that do not say how much of them is replicated; None: nothing is, this broker is alone.
         clock: the times that this core goes by.
+        role: what it may do, and in whose epoch.
         work: why new work is refused.
         counters: what this core has counted.
         reception: connections, and what becomes of clients that come now.
         unstable: octets that are not stable, of all connections.
         hooks: listeners.
-        frozen: no batch is closed: what is appended goes out when this is over, or is lost with this core. What is in the log
-            becomes stable and is answered as ever.
-        leaving: it turns its clients away. That a consumer goes with them says nothing of its queue: the client comes back, here
-            or elsewhere.
+        completions: answers that wait for the log.
+        batch: what has been appended and is not handed on yet.
+        name_bars: names under which nothing may commit any more.
+        declarations: of queues.
     """
 
-    def __init__(
-        self,
-        state: BrokerState,
-        gate: JournalGate,
-        limits: Limits,
-        random_bytes: Callable[[int], bytes],
-        expiry_clock: ExpiryClock | None = None,
-        coordinator: CoordinatorChoice | None = None,
-    ) -> None:
+    dtx: DtxManager
+    admin: AdminCommands
+    expiry: Expiry
+    moving: Moving
+    consumer_timeouts: ConsumerTimeouts
+    returning: Returning
+    delays: Delays
+    deduplicating: Deduplicating
+    judged: JudgedPublishes
+    pauses: PauseWatch
+    parted_bodies: PartedBodies
+    transactions: Transactions
+
+    def __init__(self, state: BrokerState, limits: Limits, random_bytes: Callable[[int], bytes], owned: Owned) -> None:
         self.state = state
         self.log = state.log
-        self.log.applies(Change.ENQUEUE_NOTED, self._apply_noted)
-        self.log.applies(Change.ENQUEUE_LOCAL, self._apply_local)
-        self.gate = gate
         self.limits = limits
         self.random_bytes = random_bytes
-        self.stability: Stability = AloneStability(state)
-        self.leading = False
-        self.answering = False
-        self.frozen = self.leaving = False
-        self.default_level: ReplicationLevel | None = None
-        self.clock = Clock(expiry_clock)
-        self.epoch = 0
-        self.name = ""
-        self.work, self.counters, self.reception = WorkRefusals(), Counters(), Reception()
-        self.unstable = UnstableBytes(limits, self.reception)
-        self.hooks = Hooks(state.on_requeued)
-        self._totals = self.counters.totals
-        self.parted_bodies, self.pauses = PartedBodies(self), PauseWatch(self)
-        self.publishers: list[Connection] = []
-        self.after_release: list[Callable[[], None]] = []
-        self.barred_names: dict[str, int] = {}
-        self._completions: deque[tuple[int, Callable[[Any], None], Any]] = deque()
-        self._dequeues: list[tuple[int, int]] = []
-        self._dequeue_reason = record.ACKNOWLEDGED
-        self._eager = False
-        self._open_bytes = self._large_bytes = 0
-        self._sequence = 0
-        self._local_id = 0
+        self.clock = owned.clock
+        self.role = owned.role
+        self.work = owned.work
+        self.counters = owned.counters
+        self.reception = owned.reception
+        self.unstable = owned.unstable
+        self.hooks = owned.hooks
+        self.completions = owned.completions
+        self.batch = owned.batch
+        self.name_bars = owned.name_bars
+        self.declarations = owned.declarations
         self._hold_commits = limits.hold_commits
         self._group_count = limits.group_count or sys.maxsize
-        self._barrier = 0
-        self.dtx, self.admin = DtxManager(self), AdminCommands(self)
-        self.expiry = Expiry(self)
-        self.moving, self.consumer_timeouts = Moving(self), ConsumerTimeouts(self)
-        self.returning, self.delays = Returning(self), Delays(self)
-        self.deduplicating, self.judged = Deduplicating(self), JudgedPublishes(self)
-        # At the end: the coordinator of a plugin may ask its host for anything while it is made.
-        self.transactions = Transactions(self, coordinator)
+
+    def take_parts(
+        self,
+        *,
+        dtx: DtxManager,
+        admin: AdminCommands,
+        expiry: Expiry,
+        moving: Moving,
+        consumer_timeouts: ConsumerTimeouts,
+        returning: Returning,
+        delays: Delays,
+        deduplicating: Deduplicating,
+        judged: JudgedPublishes,
+        pauses: PauseWatch,
+        parted_bodies: PartedBodies,
+    ) -> None:
+        """Have the parts that call this broker."""
+        self.dtx, self.admin, self.expiry, self.moving = dtx, admin, expiry, moving
+        self.consumer_timeouts, self.returning, self.delays = consumer_timeouts, returning, delays
+        self.deduplicating, self.judged = deduplicating, judged
+        self.pauses, self.parted_bodies = pauses, parted_bodies
+
+    def take_transactions(self, transactions: Transactions) -> None:
+        """Have the transactions. The coordinator of a plugin may have asked for any other part while they were made."""
+        self.transactions = transactions
 
     # -- leading --------------------------------------------------------------------------------------------------
 
     def lead(self, epoch: int, name: str, transients_lost: bool) -> int:
         """Begin ``epoch`` as its primary: append EPOCH, make every queue ready to serve. Returns EPOCH's offset.
 
-        Nothing is answered until ``answering`` is set by whoever knows that the epoch is acknowledged.
+        Nothing is answered before :meth:`serve`, which is called when the epoch is known to be acknowledged.
         """
         state = self.state
         log = self.log
         log.begin_epoch(epoch)
-        self.epoch = epoch
-        self.name = name
-        self.leading = state.deciding = self._eager = True
+        self.role.lead(epoch, name)
+        state.lead()
+        self.batch.note_awaited()
         offset = state.append_record(record.encode_epoch(epoch, name, transients_lost, self.clock.wall_ms))
         for tx_id, csn in state.owed_commits():
             state.append_record(record.encode_commit(tx_id, csn, self.clock.wall_ms))
-        self.barred_names = state.pending_bars()
+        self.name_bars.adopt(state.pending_bars())
         floor = epoch << ID_EPOCH_SHIFT
         for queue in state.queues.values():
             queue.activate(floor, floor)
@@ -165,26 +148,17 @@ class Broker:
 
     def serve(self) -> None:
         """Admit clients and answer from now on. This epoch's EPOCH record is stable."""
-        self.log.apply_up_to(self.stability.stable_offset())
+        self.log.apply_up_to(self.batch.stability.stable_offset())
         self.dtx.adopt()
         self.reception.admit()
-        self.answering = True
+        self.role.answer()
         self.moving.begin()
-        self.barred_names = {name: at for name, at in self.barred_names.items() if self.bars(name)}
+        self.name_bars.forget_applied()
         for queue in self.state.queues.values():
             queue.used_ms = self.clock.running_ms  # nobody was answered before
-            self.schedule(queue)
+            self.state.schedule(queue)
         self.expiry.begin_grace()
         self.expiry.messages.begin()
-
-    def next_queue_id(self) -> int:
-        self._sequence += 1
-        return self.epoch << ID_EPOCH_SHIFT | self._sequence
-
-    def next_local_id(self) -> int:
-        """An id for a queue that the log does not declare: epoch 0, so it can never be taken for one that it does."""
-        self._local_id += 1
-        return self._local_id
 
     def refuse_work(self, cause: str, reason: str) -> None:
         """Refuse new work for ``cause``, or no more (`WorkRefusals.refuse`); connections that it concerns hear of it."""
@@ -217,7 +191,7 @@ class Broker:
         self.pauses.ticked(now_ms)
         self.reception.tick(now_ms)
         self.unstable.permit.tick(clock.running_ms)
-        if self.leading and self.answering:
+        if self.role.leading and self.role.answering:
             self.expiry.tick(now_ms)
             self.delays.look()
             self.dtx.tick(clock.running_ms)
@@ -225,24 +199,6 @@ class Broker:
             self.consumer_timeouts.tick(clock.running_ms)
 
     # -- the turn -------------------------------------------------------------------------------------------------
-
-    def note_open_bytes(self, size_bytes: int) -> None:
-        """A message of an open transaction is about to be appended: nobody waits for it, but it takes memory."""
-        self._totals["published"] += 1
-        self._open_bytes += size_bytes
-        if self._dequeues:
-            self.close_dequeues()
-
-    def note_part(self) -> None:
-        """A part of a body is about to be appended: the parts behind it wait for it to become stable."""
-        self._eager = True
-        self.close_dequeues()
-
-    def append_record(self, raw: bytes) -> int:
-        """Append a rare record, after the dequeues that were settled before it."""
-        self.close_dequeues()
-        self._eager = True
-        return self.state.append_record(raw)
 
     def end_turn(self, flush: bool = False) -> bool:
         """Apply and answer what has become stable, order the turn's commits, close the turn's batch if anybody waits for it.
@@ -254,21 +210,14 @@ class Broker:
         Returns:
             Whether something is left: the driver ends another turn with ``flush`` within ``LAZY_MS``.
         """
-        if self.leading:
+        if self.role.leading:
             self.advance()
         return self.gather(flush)
 
-    @property
-    def urgent(self) -> bool:
-        """True if the turn has gathered something that is waited for."""
-        return self._eager or self.transactions.coordinator.fresh() > 0 or self._waited_for()
-
-    def _waited_for(self) -> bool:
-        return bool(self._completions) and self._completions[-1][0] > self.log.closed_end
-
     def gather(self, flush: bool = False) -> bool:
         """The second half of :meth:`end_turn`: order the turn's commits and close its batch."""
-        if not self.leading or self.frozen:
+        batch = self.batch
+        if not self.role.leading or batch.frozen:
             return False
         order = self.transactions.coordinator
         if not self._hold_commits:
@@ -280,40 +229,7 @@ class Broker:
         held = order.waiting() > 0 or self.moving.due or self.delays.due
         if self.returning.gathered:
             self.returning.write()
-        log = self.log
-        if self._dequeues:
-            self.close_dequeues()
-        if log.end == log.closed_end:
-            if self.publishers:  # to queues outside the log
-                self._close_batch()
-            return held
-        if not (self._waited_for() or flush or self._eager or self._open_bytes >= OPEN_BYTES):
-            return True
-        self._close_batch()
-        return held
-
-    def note_large(self, size_bytes: int) -> None:
-        """A message of `MANY_READS_BYTES` or more has been appended."""
-        self._large_bytes += size_bytes
-        if size_bytes >= LARGE_BYTES:
-            self.log.holds_large = True
-        if self._large_bytes >= LARGE_BATCH_BYTES and not self.frozen:
-            self._close_batch()
-
-    def _close_batch(self) -> None:
-        """Hand on what has been appended, if anything; what was published is outstanding until it is stable."""
-        log = self.log
-        for connection in self.publishers:
-            connection.turn_ended(log.end)
-        self.publishers.clear()
-        self._eager = False
-        self._open_bytes = self._large_bytes = 0
-        batch = log.close_batch()
-        if batch is None:  # it all went to queues outside the log
-            return
-        self.gate.append_batch(journal_form(batch), batch.last)
-        log.kept.trim(log.applied)
-        self.stability.batch_closed(batch)
+        return batch.end_turn(flush, held)
 
     def durable(self, offset: int) -> None:
         """The journal has fsynced up to ``offset``; what follows from it happens at the end of the turn."""
@@ -321,182 +237,34 @@ class Broker:
 
     def advance(self) -> None:
         """Apply what has become stable, serve consumers, release what clients wait for."""
-        self.log.apply_up_to(self.stability.stable_offset())
+        log = self.log
+        log.apply_up_to(self.batch.stability.stable_offset())
         if self.parted_bodies.waiting:
             self.parted_bodies.go_on()
-        if not self.answering:
+        if not self.role.answering:
             return
         self.moving.go_on()
         if self.delays.any:
             self.delays.look()
-        applied = self.log.applied
-        completions = self._completions
-        while completions and completions[0][0] <= applied:
-            _, release, argument = completions.popleft()
+        applied = log.applied
+        completions = self.completions
+        waiting = completions.waiting
+        while waiting and waiting[0][0] <= applied:  # hot: no call of the owner in each turn
+            _, release, argument = waiting.popleft()
             release(argument)
-        if self.state.scheduled:
+        state = self.state
+        if state.scheduled:
             self._dispatch()
-        if self.state.arrived or self.expiry.messages.fresh:
+        if state.arrived or self.expiry.messages.fresh:
             self.expiry.messages.drop_fresh()
-        if self.state.overfull:
+        if state.overfull:
             self.moving.drop_overfull()
-        if self.after_release:
-            for flush in self.after_release:
+        if completions.after_release:
+            for flush in completions.after_release:
                 flush()
-            self.after_release.clear()
-
-    def complete(self, offset: int, release: Callable[[Any], None], argument: Any) -> None:
-        """Call ``release(argument)`` when the log is applied up to ``offset``. Calls must come with ascending offsets."""
-        assert not self._completions or offset >= self._completions[-1][0]
-        self._completions.append((offset, release, argument))
-
-    def barrier(self) -> int:
-        """The log's end, behind a barrier that is still to be sent: when stable, every listed member has acknowledged since.
-
-        One barrier serves a whole turn. Its own offset is no good for :meth:`complete`: later records of the turn may be awaited.
-        """
-        if self._barrier <= self.log.closed_end:
-            self._barrier = self.append_record(record.BARRIER_RECORD)
-        return self.log.end
-
-    def provable(self) -> int:
-        """The offset at which an answer may be told for which nothing may have been appended; the log's end.
-
-        What is known here may rest on records that are not stable, or be history: a primary that was replaced must not tell it. Any
-        record that is still to be sent proves that it was not. A broker alone needs no proof.
-        """
-        log = self.log
-        if log.end == log.closed_end and not isinstance(self.stability, AloneStability):
-            self.barrier()
-        return log.end
-
-    def bar_name(self, name: str) -> int:
-        """Make "rolled back" the outcome of ``name``, under which no transaction commits then; returns the record's offset."""
-        raw = record.encode_outcome(name, Outcome.ROLLED_BACK, self.clock.wall_ms)
-        offset = self.barred_names[name] = self.append_record(raw)
-        return offset
-
-    def bars(self, name: str) -> bool:
-        """True if an unapplied record bars ``name``: once it is applied the outcomes say so, as long as they are kept."""
-        return self.barred_names.get(name, 0) > self.log.applied
+            completions.after_release.clear()
 
     # -- messages -------------------------------------------------------------------------------------------------
-
-    def deadline(self, queue: Queue, expiration_ms: int | None, message: Message | None = None) -> int:
-        """``expiry_ms`` at which ``message``, published now, has expired in ``queue``; 0 for never."""
-        ttl = queue.time_to_live(expiration_ms, message)
-        return 0 if ttl is None else max(1, self.clock.expiry_now() + ttl)
-
-    def publish(self, queues: list[Queue], message: Message, expiration_ms: int | None) -> int:
-        """Enqueue outside any transaction; returns the offset at which it is stable."""
-        self._totals["published"] += 1
-        log = self.log
-        if self._dequeues:
-            self.close_dequeues()
-        self._eager = True
-        if message.__class__ is DelayedMessage:
-            message.due_ms = record.deadline_at(message.due_ms, self.clock.expiry_now())
-        offset = log.end + 1
-        if len(queues) == 1:  # by far the most frequent
-            queue = queues[0]
-            if queue.logged and expiration_ms is None and queue.ttl_ms is None and queue.limits is None:
-                queue.newest_id = entry_id = queue.newest_id + 1
-                queue.brought_at = offset
-                targets = [(queue.id, entry_id, 0)]
-                head = record.encode_enqueue(targets, message, not (message.persistent and queue.durable))
-                message.offset = log.append(head, message.properties, message.content())
-                log.pending.append((offset, ENQUEUE, (message, targets)))
-                return offset
-        else:
-            message.shared = True
-        return self._publish_to_several(queues, message, expiration_ms, offset)
-
-    def _publish_to_several(self, queues: list[Queue], message: Message, expiration_ms: int | None, offset: int) -> int:
-        """As :meth:`publish`: any number of queues, of any kind. A record stands at ``offset``, which is the next."""
-        log = self.log
-        targets = []
-        local: list[Queue] = []
-        durable = noted = False
-        for queue in queues:
-            if queue.logged:
-                queue.newest_id = entry_id = queue.newest_id + 1
-                deadline = 0
-                if queue.ttl_ms is not None or expiration_ms is not None:
-                    deadline = self.deadline(queue, expiration_ms, message)
-                    noted = True
-                targets.append((queue.id, entry_id, deadline))
-                durable = durable or queue.durable
-                queue.brought_at = offset
-                if queue.limits is not None:
-                    queue.limits.published(message.size)
-                    noted = True
-            else:
-                local.append(queue)
-        if targets:
-            transient = not (message.persistent and durable)
-            message.offset = log.append(
-                record.encode_enqueue(targets, message, transient), message.properties, message.content()
-            )
-            assert message.offset == offset
-            if noted:
-                log.pending.append((offset, ENQUEUE_NOTED, (message, targets, self.expiry.messages.subscriptions)))
-            else:
-                log.pending.append((offset, ENQUEUE, (message, targets)))
-        for queue in local:
-            self.publish_local(queue, message, expiration_ms)
-        return log.end
-
-    def publish_local(self, queue: Queue, message: Message, expiration_ms: int | None) -> None:
-        """Enqueue in a queue that is not in the log, behind what has been appended."""
-        log = self.log
-        entry = (queue, message, self.deadline(queue, expiration_ms, message), self.expiry.messages.subscriptions)
-        if queue.limits is not None:
-            queue.limits.published(message.size)
-        if log.pending:
-            log.pending.append((log.end, Change.ENQUEUE_LOCAL, entry))
-            queue.brought_at = log.end
-        else:  # nothing stands before it, and it waits for no disk itself
-            self._apply_local(entry)
-
-    def _apply_noted(self, argument: tuple[Message, list[record.Target], int]) -> None:
-        """Apply what this broker has published to queues with limits, or with a deadline."""
-        message, targets, subscriptions = argument
-        state = self.state
-        state.apply_enqueue((message, targets))
-        for queue_id, entry_id, deadline in targets:
-            queue = state.queues.get(queue_id)
-            if queue is None:
-                continue
-            if queue.limits is not None:
-                queue.limits.applied(message.size)
-            if deadline:
-                state.arrived.append((queue, entry_id, subscriptions))
-
-    def _apply_local(self, argument: tuple[Queue, Message, int, int]) -> None:
-        queue, message, deadline, subscriptions = argument
-        if not queue.deleted:
-            entry_id = queue.next_id()
-            queue.enqueue(entry_id, message, deadline)
-            if queue.window is not None:
-                self.state.id_windows.note(self.state.queues, 0, [(queue.id, entry_id, 0)], message)
-            if queue.limits is not None:
-                queue.limits.applied(message.size)
-            if deadline:
-                self.state.arrived.append((queue, entry_id, subscriptions))
-            self.schedule(queue)
-
-    def dequeue(self, queue: Queue, entry: Entry, reason: int) -> None:
-        """Take one message out for good, outside any transaction. Consecutive ones become one record."""
-        if entry.state == GONE:  # its queue was deleted meanwhile
-            return
-        queue.mark_dequeuing(entry)
-        if not queue.logged:
-            queue.remove(entry.id)
-            return
-        if reason != self._dequeue_reason and self._dequeues:
-            self.close_dequeues()
-        self._dequeue_reason = reason
-        self._dequeues.append((queue.id, entry.id))
 
     def comes(self, queue: Queue) -> bool:
         """True if a message for ``queue`` was published, or is being committed, and is not applied yet.
@@ -510,22 +278,14 @@ class Broker:
 
     def expired(self, queue: Queue, entry: Entry) -> None:
         """Let go of a message that was taken and whose time has passed."""
-        self._totals["expired"] += 1
+        self.counters.totals["expired"] += 1
         self.moving.leave(queue, entry, record.EXPIRED)
-
-    def close_dequeues(self) -> None:
-        """Append what was dequeued since the last record: whatever is appended next comes after it."""
-        if self._dequeues:
-            groups = groups_of(self._dequeues)
-            self._dequeues = []
-            offset = self.log.append(record.encode_dequeue(self._dequeue_reason, groups))
-            self.log.pending.append((offset, DEQUEUE, groups))
 
     def purge(self, queue: Queue) -> int:
         """Dequeue all that may be handed out, now or later; what is handed out or embargoed stays. Returns how many."""
         entries = queue.unheld_entries()
         for entry in entries:
-            self.dequeue(queue, entry, record.PURGED)
+            self.batch.dequeue(queue, entry, record.PURGED)
         queue.forget_taken()
         return len(entries)
 
@@ -538,20 +298,14 @@ class Broker:
             failed: so has what its consumer did with it (docs/amqp.md, *Messages that come back*).
         """
         rule = queue.return_rule
-        if rule is None or self.leaving or (queue.logged and not self.log.may_hold(record.RETURN)):
+        if rule is None or self.role.leaving or (queue.logged and not self.log.may_hold(record.RETURN)):
             queue.put_back(entry)
         elif not self.returning.come_back(queue, entry, rule, failed):
             return
         if entry.state == READY:  # else that is told when the message is at its place
             for told in self.state.on_requeued:
                 told(queue, entry)
-        self.schedule(queue)
-
-    def schedule(self, queue: Queue) -> None:
-        """``queue`` may have something for its consumers."""
-        if queue.consumers and not queue.scheduled:
-            queue.scheduled = True
-            self.state.scheduled.append(queue)
+        self.state.schedule(queue)
 
     def _dispatch(self) -> None:
         scheduled = self.state.scheduled
@@ -574,7 +328,7 @@ class Broker:
 
         Then messages leave that have expired, or are too many.
         """
-        if not self.answering:
+        if not self.role.answering:
             return
         if self.state.arrived:
             self.expiry.messages.note_arrivals()
@@ -627,46 +381,6 @@ class Broker:
 
     # -- topology -------------------------------------------------------------------------------------------------
 
-    def declare_queue(
-        self,
-        vhost: str,
-        name: str,
-        *,
-        durable: bool,
-        auto_delete: bool,
-        arguments: dict[str, Any],
-        level: ReplicationLevel,
-        owner: Any,
-    ) -> Queue:
-        """Declare a new queue. With an ``owner`` (a connection) it is exclusive, and of level NONE."""
-        if not level.declared_in_log:
-            queue = queue_class(arguments)(
-                self.next_local_id(),
-                vhost,
-                name,
-                durable=durable,
-                auto_delete=auto_delete,
-                arguments=arguments,
-                live=LiveOffsets(),  # none of it is read from the journal again: it keeps no segment of it
-                level=level,
-                owner=owner,
-                overfull=self.state.overfull.append,
-                withholds=self.state.withhold.append,
-            )
-            self.state.queues[queue.id] = queue
-            self.state.deduplicates = self.state.deduplicates or queue.window is not None
-            self.state.registry.add_queue(queue)
-        else:
-            flags = (record.DURABLE if durable else 0) | (record.AUTO_DELETE if auto_delete else 0)
-            if not level.messages_in_log:
-                flags |= record.DEFINITION_ONLY
-            queue_id = self.next_queue_id()
-            self.append_record(record.encode_queue_declare(queue_id, vhost, name, flags, encode_table(arguments)))
-            queue = self.state.queues[queue_id]
-            queue.activate(0, self.epoch << ID_EPOCH_SHIFT)
-        queue.used_ms = self.clock.running_ms
-        return queue
-
     def delete_queue(self, queue: Queue) -> int:
         """Delete. Returns how many messages could have been handed out.
 
@@ -679,22 +393,21 @@ class Broker:
             consumer.cancelled_by_broker()
         bound = self.state.registry.exchanges_of(queue)
         if queue.level.declared_in_log:
-            self.append_record(record.encode_queue_delete(queue.id, queue.durable))
+            self.batch.append_record(record.encode_queue_delete(queue.id, queue.durable))
         else:
-            queue.deleted = True
-            self.state.registry.remove_queue(queue)
-            self.state.queues.pop(queue.id, None)
-            queue.clear()
+            self.state.remove_local(queue)
         if queue.owner is not None:
             queue.owner.exclusive_queues.remove(queue)
-        delete_unbound(self, bound)
+        delete_unbound(self.batch, bound)
         if consumers:
-            self.complete(self.log.end, self.after_release.extend, [each.tell_cancelled for each in consumers])
+            completions = self.completions
+            telling = [each.tell_cancelled for each in consumers]
+            completions.complete(self.log.end, completions.after_release.extend, telling)
         return depth
 
     # -- leaving --------------------------------------------------------------------------------------------------
 
     def close_clients(self, name: str, text: str) -> None:
         """Turn every client away with connection.close 320. This core takes no others."""
-        self.leaving = True
+        self.role.leave()
         self.reception.close_all(name, text)

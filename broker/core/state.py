@@ -633,6 +633,12 @@ class BrokerState:
             for entry_id in ids:
                 queue.remove(entry_id)
 
+    def schedule(self, queue: Queue) -> None:
+        """``queue`` may have something for its consumers."""
+        if queue.consumers and not queue.scheduled:
+            queue.scheduled = True
+            self.scheduled.append(queue)
+
     def arrives(self, queue: Queue, entry_id: int) -> None:
         """A message with a deadline comes into ``queue``: a primary's consumers that wait there may have it in any case."""
         if self.deciding:
@@ -777,6 +783,23 @@ class BrokerState:
             self.id_windows.deleted((vhost, name), self.registry.vhost(vhost).exchanges.get(name))
 
     # -- registry -------------------------------------------------------------------------------------------------
+
+    def add_local(self, queue: Queue) -> None:
+        """Have ``queue``, which the log does not declare."""
+        self.queues[queue.id] = queue
+        self.deduplicates = self.deduplicates or queue.window is not None
+        self.registry.add_queue(queue)
+
+    def remove_local(self, queue: Queue) -> None:
+        """End ``queue``, which the log does not declare."""
+        queue.deleted = True
+        self.registry.remove_queue(queue)
+        self.queues.pop(queue.id, None)
+        queue.clear()
+
+    def lead(self) -> None:
+        """Decide from now on: this broker is the primary."""
+        self.deciding = True
 
     def _register(self, raw: bytes) -> None:
         """Change the registry by one topology record (kind without the transient bit)."""

@@ -101,6 +101,10 @@ class Log:
         self.end += 1
         return self.end
 
+    def hold_large(self) -> None:
+        """Something large may stand in the open batch from now on."""
+        self.holds_large = True
+
     def close_batch(self) -> Batch | None:
         """Everything appended since the last call as one batch, or None. It is also kept for links."""
         if not self._chunks:

@@ -143,7 +143,7 @@ class Primary:
     def begin(self, standing_no_votes: list[TxBuffer], transients_lost: bool) -> None:
         """Append EPOCH; roll back what this broker said no to; guards for every member stand already."""
         broker = self._broker
-        broker.stability = self
+        broker.batch.stable_by(self)
         transactions = broker.transactions
         transactions.observers = HaTransactionObserverFactory(transactions.recorder, self._transaction_closing)
         self.epoch_offset = broker.lead(self.epoch, self._config.broker, transients_lost)

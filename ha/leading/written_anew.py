@@ -77,7 +77,7 @@ class WrittenAnew:
         self._request = 0
         self._shown = shown
         ours = shown is None or shown.epoch < self._in_sync.group.epoch or shown.primary == self._me
-        self._barrier = self._broker.barrier() if ours else 0
+        self._barrier = self._broker.batch.barrier() if ours else 0
         self._pauses = self._broker.pauses.seen
 
     def end(self) -> None:

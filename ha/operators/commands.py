@@ -179,7 +179,7 @@ class OperatorCommands:
         wish.request.answer(
             {
                 "broker": self._config.broker,
-                "epoch": self._broker.epoch,
+                "epoch": self._broker.role.epoch,
                 "expelled" if wish.expels else "admitted": wish.broker,
                 "changed": changed,
                 "in_sync": list(group.members),

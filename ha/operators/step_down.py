@@ -185,7 +185,7 @@ class StepDown:
         self.phase = Phase.DRAINING
         self._broker.transactions.coordinator.hurried = True
         self._drain_to = -1  # the commits of this turn are not in the log yet
-        self._broker.frozen = False
+        self._broker.batch.thaw()
 
     def end_turn(self) -> None:
         """After each turn of the primary: go as far as possible."""
@@ -205,7 +205,7 @@ class StepDown:
                 self._drain_to = self._log.end
             if 0 <= self._drain_to <= self._held_everywhere(backup) and self._all_linked():
                 self.phase = Phase.FROZEN
-                self._broker.frozen = True
+                self._broker.batch.freeze()
         if self.phase is Phase.FROZEN:
             self._consider_naming(backup)
 
@@ -271,7 +271,7 @@ class StepDown:
             request.answer(
                 {
                     "broker": self._config.broker,
-                    "epoch": self._broker.epoch,
+                    "epoch": self._broker.role.epoch,
                     "successor": successor,
                     "amqp": self._address,
                     "drained_ms": self._broker.clock.now_ms - self._since_ms,
@@ -300,7 +300,8 @@ class StepDown:
         self.phase = Phase.IDLE
         self.successor = ""
         broker = self._broker
-        broker.frozen = broker.transactions.coordinator.hurried = False
+        broker.batch.thaw()
+        broker.transactions.coordinator.hurried = False
         broker.reception.admit()
         broker.refuse_work(CAUSE, "")
         if began:

@@ -57,10 +57,10 @@ class _HeldStability:
 
     def __init__(self, run: KitRun) -> None:
         broker = run.broker.node.broker
-        self._inner = broker.stability
+        self._inner = broker.batch.stability
         self._offset = self._inner.stable_offset()
         self._held = True
-        broker.stability = self
+        broker.batch.stable_by(self)
 
     def release(self) -> None:
         self._held = False

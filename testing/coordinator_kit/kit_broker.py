@@ -70,7 +70,7 @@ class KitBroker:
         port.connect(self.journal, self.journal)
         self.node.open(port, self.now_ms, WALL_EPOCH_MS + self.now_ms)
         self.sync()
-        assert self.node.broker.answering, "EPOCH is durable"
+        assert self.node.broker.role.answering, "EPOCH is durable"
 
     def crash(self, rng: Random, *, hard: bool) -> None:
         """The process dies; with ``hard`` the power fails, and what was not synced may be lost."""

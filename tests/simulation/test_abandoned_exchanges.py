@@ -140,9 +140,9 @@ def test_what_is_declared_before_it_serves_is_not_adopted() -> None:
         group.crash(primary)
         group.until("it leads", lambda: one.ha.primary is not None)
         core = one.node.broker
-        assert not core.answering
+        assert not core.role.answering
         for flags in (record.AUTO_DELETE, record.AUTO_DELETE | record.USED):
-            core.append_record(record.encode_exchange_declare("/", "new", "fanout", flags, EMPTY_TABLE))
+            core.batch.append_record(record.encode_exchange_declare("/", "new", "fanout", flags, EMPTY_TABLE))
         primary.start()
         other.start()
         group.until("it serves", lambda: group.cluster.primary() is one)

@@ -606,7 +606,7 @@ def test_what_is_meant_for_a_branch_does_not_overtake_it_when_the_client_closes(
                 client.publish("", "a", PERSISTENT, b"of the branch")
             if answers:
                 other.resume()
-                while not successor.node.broker.answering:
+                while not successor.node.broker.role.answering:
                     yield from client.sleep(10)
             with client.corked():
                 if closes == "channel":

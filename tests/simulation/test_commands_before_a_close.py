@@ -142,7 +142,7 @@ def test_a_close_waits_for_a_broker_that_recovers(
         order = hand.begin(closing, commands, closes)
         group.run_ms(500)
         assert not order.over
-        assert not successor.node.broker.answering
+        assert not successor.node.broker.role.answering
         other.resume()
         group.until("closed", lambda: order.over)
         assert order.error is None

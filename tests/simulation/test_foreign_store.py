@@ -60,7 +60,7 @@ def refusal(group: Scenario, node: SimNode) -> str:
     assert node.ha.group is None
     assert not node.ha.backup.campaigning
     assert node.node.state.log.end == end
-    assert not node.node.broker.answering
+    assert not node.node.broker.role.answering
     group.crash(node)
     reason, node.fatal = node.fatal, ""
     return reason

@@ -71,7 +71,7 @@ def test_a_branch_that_a_member_refuses_to_a_new_primary_is_rolled_back(monkeypa
         assert second.node.state.log.applied >= refused_at[0]
         group.cluster.network.cuts.clear()
         group.cluster.network.pump()
-        group.until("second serves", lambda: second.node.broker.answering)
+        group.until("second serves", lambda: second.node.broker.role.answering)
         group.until("it is rolled back", lambda: not second.node.state.transactions)
         first.start()
         group.check()

@@ -42,11 +42,11 @@ def test_a_name_that_was_barred_under_an_earlier_primary_is_asked_for_when_that_
         group.run_ms(200)
         group.hold_disk(group.primary)
         hand(ask_once, "n")
-        barred = group.primary.node.broker.barred_names["n"]
+        barred = group.primary.node.broker.name_bars.offsets["n"]
         group.until("sent", lambda: durable_on_backups(group, barred))
         successor = group.backups[which]
         group.replace_primary(successor)
-        assert "n" in successor.node.broker.barred_names
+        assert "n" in successor.node.broker.name_bars.offsets
         for number in range(12):
             commit_under(group, f"tx {number}")
         group.run_ms(1_000)

@@ -84,4 +84,4 @@ def test_who_is_left_alone_by_it_leads() -> None:
         lose_power_at_roll(group, node)
         other.crash(True)
         node.start()
-        group.until("it leads", lambda: node.node.broker.answering)
+        group.until("it leads", lambda: node.node.broker.role.answering)

@@ -141,7 +141,7 @@ def test_who_reaches_a_store_that_holds_another_group_confirms_nothing() -> None
         primary.event(lambda ha: ha.coordination_regained())
         group.run_ms(2_000)
         assert "founded anew" in primary.fatal
-        assert not primary.node.broker.answering
+        assert not primary.node.broker.role.answering
         assert not order.over
 
 
@@ -153,11 +153,13 @@ def journal_of_a_broker_alone(group: Scenario) -> MemoryStorage:
     journal = recover(storage, identity, group.cluster.knobs.journal, node.recovery, checkpoint=node.checkpoint).journal
     node.open(journal, 0, 1_700_000_000_000)
     state = node.state
-    state.append_record(record.encode_queue_declare(node.broker.next_queue_id(), "/", "q", record.DURABLE, EMPTY_TABLE))
+    state.append_record(
+        record.encode_queue_declare(node.broker.declarations.next_id(), "/", "q", record.DURABLE, EMPTY_TABLE)
+    )
     (queue,) = state.queues.values()
-    queue.activate(0, node.broker.epoch << ID_EPOCH_SHIFT)
+    queue.activate(0, node.broker.role.epoch << ID_EPOCH_SHIFT)
     for number in range(6):
-        node.broker.publish([queue], Message("", "q", PERSISTENT, b"alone %d" % number, True), None)
+        node.broker.batch.publish([queue], Message("", "q", PERSISTENT, b"alone %d" % number, True), None)
     node.answer()
     node.gather(flush=True)
     journal.sync_now()

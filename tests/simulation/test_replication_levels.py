@@ -114,7 +114,7 @@ def test_a_default_that_has_changed_changes_no_queue() -> None:
         declare(hand, "q")
         hand.publish("q", b"1")
         holds(group, "q", [b"1"], [])
-        group.primary.node.broker.default_level = ReplicationLevel.NONE
+        group.primary.node.broker.declarations.default_level = ReplicationLevel.NONE
         declare(hand, "q")
         declare(hand, "q", CONFIGURATION)
         hand.publish("q", b"2")

@@ -220,7 +220,7 @@ def test_without_the_store_it_is_refused_and_clients_notice_nothing(heard: str) 
         answers = step_down(group)
         for _ in range(10):
             assert primary.node.broker.reception.refusal == ""
-            assert not primary.node.broker.frozen
+            assert not primary.node.broker.batch.frozen
             order = hand.begin(publish_confirmed, "q", b"1")
             group.until("published", lambda order=order: order.over, 100)  # type: ignore[misc]
             assert order.error is None

@@ -37,7 +37,7 @@ def write_future(group: Scenario, number: int = 0) -> int:
     node = group.primary
 
     def write() -> None:
-        node.node.broker.append_record(future_record(number))
+        node.node.broker.batch.append_record(future_record(number))
 
     node.run(write)
     return node.node.state.log.end
@@ -119,7 +119,7 @@ def test_the_newer_program_leads_older_ones() -> None:
         with pytest.raises(
             AssertionError, match=f"kind {FUTURE_KIND} is appended, {record.EXCHANGE_UNBIND} is the newest"
         ):
-            newer.node.broker.append_record(future_record(1))
+            newer.node.broker.batch.append_record(future_record(1))
         run(group, older, NEXT)
         group.ready()
         group.run_ms(1_000)

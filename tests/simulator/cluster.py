@@ -348,14 +348,14 @@ class SimCluster:
         replicator = node.extension.replicator
         held: dict[str, object] = {
             "records to apply": len(state.log.pending),
-            "answers that wait": len(broker._completions),
+            "answers that wait": len(broker.completions.waiting),
             "queues to serve": [queue.name for queue in state.scheduled],
             "messages that come back": sum(map(len, broker.returning.gathered.values())),
             "messages to move": sum(map(len, broker.moving.waiting.values())),
             "bytes that wait to become stable": broker.unstable.held,
-            "connections whose turn has not ended": len(broker.publishers),
+            "connections whose turn has not ended": len(broker.batch.publishers),
             "names that are barred and not known": [
-                name for name in broker.barred_names if state.outcomes.named(name) is None
+                name for name in broker.name_bars.offsets if state.outcomes.named(name) is None
             ],
             "no_votes": list(replicator.no_votes),
             "owed commits": list(state.owed),

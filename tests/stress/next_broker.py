@@ -44,9 +44,14 @@ class Next:
 
         def tick(broker: Broker, now_ms: int, wall_ms: int) -> None:
             self._tick(broker, now_ms, wall_ms)
-            if broker.leading and broker.answering and now_ms >= self._due_ms and broker.log.may_hold(FUTURE_KIND):
+            if (
+                broker.role.leading
+                and broker.role.answering
+                and now_ms >= self._due_ms
+                and broker.log.may_hold(FUTURE_KIND)
+            ):
                 self._due_ms = now_ms + EVERY_MS
-                broker.append_record(record.HEAD.pack(FUTURE_KIND, 0))
+                broker.batch.append_record(record.HEAD.pack(FUTURE_KIND, 0))
 
         BrokerState.__init__ = init  # type: ignore[method-assign, assignment]
         Broker.tick = tick  # type: ignore[method-assign, assignment]

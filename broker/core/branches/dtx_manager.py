@@ -11,7 +11,7 @@ Before DTX_PREPARE stands in the log a branch is this process's alone, and anyth
 fact of the log: a broker that is promoted, or started, finds it there (:meth:`DtxManager.adopt`) and locks what it takes away.
 
 Nothing here waits: a verb that is not answered at once is answered by the log, through the channel's ``answered``. Who asks for a
-branch that is not there is told so only when every listed broker has acknowledged this primary since (``Broker.barrier``): an
+branch that is not there is told so only when every listed broker has acknowledged this primary since (``OpenBatch.barrier``): an
 ex-primary knows nothing of branches that its successor has prepared, and a manager takes 404 for "that commit was done".
 
 Source: AMQP 0-10, class dtx; X/Open XA. For clients: docs/dtx.md.
@@ -355,7 +355,9 @@ class DtxManager:
                 raise ResourceErrorSoft(
                     "a broker of the group, or one that is expected, cannot read that this is forgotten: upgrade it"
                 )
-            broker.complete(broker.append_record(record.encode_dtx_forget(*name)), answer, XaStatus.OK)
+            broker.completions.complete(
+                broker.batch.append_record(record.encode_dtx_forget(*name)), answer, XaStatus.OK
+            )
         elif name in self._branches:
             raise IllegalStateError(
                 f"{self._branches[name]} is {self._branches[name].state.value}: no operator has completed it"
@@ -415,7 +417,7 @@ class DtxManager:
         returning = self._broker.returning
         if returning.gathered and not committed:  # what the branch had taken is back when that is stable
             returning.write()
-            self._broker.complete(self._broker.log.end, tell, waiting)
+            self._broker.completions.complete(self._broker.log.end, tell, waiting)
         else:
             tell(waiting)
 
@@ -446,7 +448,7 @@ class DtxManager:
 
         An ex-primary must not: its successor may have rolled back what is prepared here, or prepared anew what has failed here.
         """
-        self._broker.complete(self._broker.barrier(), answer, status)
+        self._broker.completions.complete(self._broker.batch.barrier(), answer, status)
 
     def _say_and_forget(self, channel: AskingChannel, work: BranchWork, answer: Answer, status: XaStatus) -> None:
         """The same of a branch that has failed. It is forgotten when somebody was there to be told; else when its time is over."""

@@ -68,6 +68,7 @@ class Channel:
     def __init__(self, connection: Connection, number: int) -> None:
         self.connection = connection
         self.broker = connection.broker
+        self._role, self._complete = self.broker.role, self.broker.completions.complete
         self.number = number
         self.closing = False
         self.ended = False
@@ -147,12 +148,12 @@ class Channel:
         """
         broker = self.broker
         pending = broker.log.pending
-        if broker.answering and not (pending and pending[0][0] <= self.connection.published_to):
+        if self._role.answering and not (pending and pending[0][0] <= self.connection.published_to):
             action(*args)
             return
         self.awaiting = key
         self.held = outlives
-        broker.complete(broker.log.end, self._reached, (self.abandoned, action, args, outlives))
+        self._complete(broker.log.end, self._reached, (self.abandoned, action, args, outlives))
 
     def _reached(self, postponed: tuple[int, Callable[..., None], tuple[Any, ...], bool]) -> None:
         awaited, action, args, outlives = postponed
@@ -183,7 +184,7 @@ class Channel:
         """Carry out a command when the log is applied up to its present end; nothing on this channel overtakes it."""
         self.awaiting = key
         self.held = True
-        self.broker.complete(self.broker.log.end, self._reached, (self.abandoned, action, args, False))
+        self._complete(self.broker.log.end, self._reached, (self.abandoned, action, args, False))
 
     def hold(self, key: int) -> int:
         """Take nothing more until :meth:`answered` is called with what this returns: method ``key`` is being carried out."""
@@ -200,11 +201,11 @@ class Channel:
             return
         self.awaiting = key
         awaited = self.abandoned
-        self.broker.complete(offset, lambda answer: self.answered(answer, awaited), answer)
+        self._complete(offset, lambda answer: self.answered(answer, awaited), answer)
 
     def answer_when_acknowledged(self, key: int, answer: Callable[[], object]) -> None:
         """Call ``answer`` when every listed broker has acknowledged this primary since now: nobody has replaced it."""
-        self.answer_when_stable(self.broker.barrier(), key, answer)
+        self.answer_when_stable(self.broker.batch.barrier(), key, answer)
 
     def answered(self, answer: Callable[[], object], awaited: int) -> None:
         """The method that the channel waits for is answered by ``answer``: go on.

@@ -164,7 +164,8 @@ class Connection:
         self.broker = broker
         self._clock = broker.clock
         self._reception, self._unstable, self._work = broker.reception, broker.unstable, broker.work
-        self._log, self._limits, self._complete = broker.log, broker.limits, broker.complete
+        self._log, self._limits, self._complete = broker.log, broker.limits, broker.completions.complete
+        self._batch = broker.batch
         self.transport = transport
         self.name = name
         self.phase = Phase.HEADER
@@ -531,10 +532,10 @@ class Connection:
     def published(self, size_bytes: int) -> None:
         """A message of that size has entered the log on this connection."""
         if not self._turn_bytes:
-            self.broker.publishers.append(self)
+            self._batch.publishers.append(self)
         self._turn_bytes += size_bytes
         if size_bytes >= MANY_READS_BYTES:
-            self.broker.note_large(size_bytes)
+            self._batch.note_large(size_bytes)
 
     def keeps(self, size_bytes: int) -> None:
         """A message of that size has come whole and is not in the log yet; negative: it is, or is given up."""

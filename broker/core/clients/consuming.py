@@ -60,6 +60,8 @@ class Consuming:
         self._broker = channel.broker
         self._clock = channel.broker.clock
         self._hooks = channel.broker.hooks
+        self._dequeue = channel.broker.batch.dequeue
+        self._schedule = channel.broker.state.schedule
         self._on_delivered = self._hooks.on_delivered
         self.demarcation: Transacting | Association = channel.transacting
         self.consumers: dict[str, Consumer] = {}
@@ -123,8 +125,9 @@ class Consuming:
             priority=arguments.get(PRIORITY, 0),
             timeout_ms=self.held.timeout_ms(queue, arguments.get(TIMEOUT)),
         )
-        self._broker.expiry.messages.subscribed()
-        consumer.number = self._broker.expiry.messages.subscriptions
+        counters = self._broker.counters
+        counters.subscribed()
+        consumer.number = counters.subscriptions
         self.consumers[tag] = consumer
         self._cancelled.pop(tag, None)  # its client does not wait to be told
         queue.subscribe(consumer)
@@ -132,7 +135,7 @@ class Consuming:
         self._broker.expiry.note_consumer(queue)
         if not no_wait:
             self._channel.send(BASIC_CONSUME_OK, tag)
-        self._broker.schedule(queue)
+        self._schedule(queue)
 
     def _cancel(self, args: tuple[Any, ...]) -> None:
         tag, no_wait = args
@@ -151,9 +154,9 @@ class Consuming:
         if consumer.exclusive:
             queue.exclusive_consumer = False
         if queue.order is not None:
-            self._broker.schedule(queue)  # another one is active now
+            self._schedule(queue)  # another one is active now
         queue.used_ms = self._clock.running_ms
-        if queue.auto_delete and not queue.consumers and not queue.deleted and not self._broker.leaving:
+        if queue.auto_delete and not queue.consumers and not queue.deleted and not self._broker.role.leaving:
             self._broker.delete_queue(queue)
 
     def cancelled_by_broker(self, consumer: Consumer) -> None:
@@ -197,8 +200,8 @@ class Consuming:
             if other.queue is consumer.queue and other.priority < consumer.priority:
                 continue
             if other.wants_shared_place():
-                self._broker.schedule(other.queue)
-                self._broker.schedule(consumer.queue)
+                self._schedule(other.queue)
+                self._schedule(consumer.queue)
                 return True
         return False
 
@@ -228,11 +231,10 @@ class Consuming:
             connection.frame_max,
         )
         connection.write(self._with_body(frames, properties, message) if large else frames)
-        broker = self._broker
         if self._on_delivered:
             self._hooks.tell_delivered(queue, entry)
         if consumer.no_ack:
-            broker.dequeue(queue, entry, record.ACKNOWLEDGED)
+            self._dequeue(queue, entry, record.ACKNOWLEDGED)
 
     def _with_body(self, frames: bytes, properties: bytes, message: Message) -> bytes:
         """``frames``, which are those of ``message`` with ``properties`` and without its large body, with it."""
@@ -280,7 +282,7 @@ class Consuming:
         if self._on_delivered:
             self._hooks.tell_delivered(queue, entry)
         if no_ack:
-            broker.dequeue(queue, entry, record.ACKNOWLEDGED)
+            self._dequeue(queue, entry, record.ACKNOWLEDGED)
 
     # -- settling -------------------------------------------------------------------------------------------------
 
@@ -289,7 +291,7 @@ class Consuming:
             self.demarcation.settle(self.ledger.settle(args[0], args[1], within=True), requeue=False)
             return
         taken = self.ledger.settle(args[0], args[1])
-        dequeue = self._broker.dequeue
+        dequeue = self._dequeue
         for delivery in taken:
             dequeue(delivery.queue, delivery.entry, record.ACKNOWLEDGED)
             self.free_slot(delivery)
@@ -339,10 +341,10 @@ class Consuming:
         queue = consumer.queue
         if self.shared_limit:
             if queue.order is not None:
-                self._broker.schedule(queue)  # a consumer of another channel may be the active one from now on
+                self._schedule(queue)  # a consumer of another channel may be the active one from now on
             for each in self.consumers.values():
                 if each.wants_shared_place():
-                    self._broker.schedule(each.queue)
+                    self._schedule(each.queue)
             return
         if not queue.scheduled and queue.consumers:
             queue.scheduled = True
@@ -355,7 +357,7 @@ class Consuming:
 
     def schedule_all(self) -> None:
         for consumer in self.consumers.values():
-            self._broker.schedule(consumer.queue)
+            self._schedule(consumer.queue)
 
     @property
     def delivered(self) -> int:

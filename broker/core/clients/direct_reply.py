@@ -49,7 +49,7 @@ class DirectReply:
         if self._queue is not None and not self._queue.deleted:
             raise PreconditionFailedError("reply consumer already set")
         connection, broker = self._channel.connection, self._channel.broker
-        self._queue = queue = broker.declare_queue(
+        self._queue = queue = broker.declarations.declare(
             connection.vhost,
             PREFIX + broker.random_bytes(TOKEN_BYTES).hex(),
             durable=False,

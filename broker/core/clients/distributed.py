@@ -136,7 +136,7 @@ class Distributed:
         A broker that does not answer yet does not know its branches either: whatever is asked of them waits.
         """
         verb = self._VERBS[name]
-        if self._broker.answering or name == "select":
+        if self._broker.role.answering or name == "select":
             verb(self, asker, args)
         else:
             self._channel.carry_out_when_applied(asker.key, verb, self, asker, args)

@@ -59,7 +59,7 @@ class ExchangeBindings(Names):
         if start is not None and end is not None and (destination, routing_key, octets) in start.bindings:
             self._check_format(start, end)
             self._append(True, start, end, routing_key, octets)
-            delete_unbound(self._broker, [start])
+            delete_unbound(self._broker.batch, [start])
         self._answer(no_wait, EXCHANGE_UNBIND, EXCHANGE_UNBIND_OK)
 
     def _check_destination(self, start: Exchange, end: Exchange) -> None:
@@ -89,6 +89,6 @@ class ExchangeBindings(Names):
 
     def _append(self, remove: bool, start: Exchange, end: Exchange, routing_key: str, octets: bytes) -> None:
         durable = start.durable and end.durable
-        self._broker.append_record(
+        self._broker.batch.append_record(
             encode_exchange_bind(remove, start.vhost, start.name, end.name, routing_key, octets, durable)
         )

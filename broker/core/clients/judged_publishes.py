@@ -45,6 +45,7 @@ class JudgedPublishes:
 
     def __init__(self, broker: ClientsPort) -> None:
         self._broker = broker
+        self._batch = broker.batch
 
     def done(self, publish: Publish, queues: list[Queue]) -> bool:
         """Judge a publish that was routed to ``queues``; True if it is done then, False if it is to go on as any other.
@@ -69,7 +70,7 @@ class JudgedPublishes:
             if len(fresh) < len(queues):
                 broker.counters.count("deduplicated")
             if not fresh:
-                publishing.confirm(broker.provable(), 0)
+                publishing.confirm(self._batch.provable(), 0)
                 return True
         elif publishing.demarcation.active:
             return False
@@ -94,7 +95,7 @@ class JudgedPublishes:
         broker, connection = self._broker, publish.channel.connection
         deduplicating = broker.deduplicating
         deduplicating.state_time(ids)
-        connection.published_to = broker.publish(queues, publish.message, publish.expiration_ms)
+        connection.published_to = self._batch.publish(queues, publish.message, publish.expiration_ms)
         deduplicating.published(ids, queues, broker.log.end)
         if not publish.channel.publishing.confirming:
             connection.published_plainly = True

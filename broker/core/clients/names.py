@@ -71,7 +71,7 @@ class Names:
         A new primary writes the oldest format until its group has linked (``ha.leading.log_format``). A refusal before that
         would tell a client to upgrade brokers that are not old.
         """
-        if self._broker.answering or self._broker.log.may_hold(kind):
+        if self._broker.role.answering or self._broker.log.may_hold(kind):
             return False
         self._channel.carry_out_when_applied(key, action, args)
         return True
@@ -84,4 +84,4 @@ class Names:
 
     def _stable_at(self, queue: Queue | None) -> int:
         broker = self._broker
-        return broker.provable() if queue is None or queue.level.declared_in_log else broker.log.end
+        return broker.batch.provable() if queue is None or queue.level.declared_in_log else broker.log.end

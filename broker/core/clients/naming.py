@@ -146,7 +146,7 @@ class Naming(Names):
                 | (record.AUTO_DELETE if auto_delete else 0)
                 | (record.INTERNAL if internal else 0)
             )
-            self._broker.append_record(
+            self._broker.batch.append_record(
                 record.encode_exchange_declare(vhost, name, kind, flags, encode_table(arguments))
             )
         self._answer(no_wait, EXCHANGE_DECLARE, EXCHANGE_DECLARE_OK)
@@ -178,7 +178,7 @@ class Naming(Names):
         if existing is not None:
             if if_unused and existing.bindings:
                 raise PreconditionFailedError.in_use("exchange", name, vhost)
-            delete_exchange(self._broker, existing)
+            delete_exchange(self._broker.batch, existing)
         self._answer(no_wait, EXCHANGE_DELETE, EXCHANGE_DELETE_OK)
 
     # -- queues ---------------------------------------------------------------------------------------------------
@@ -218,13 +218,13 @@ class Naming(Names):
                 self._check_moves(name, arguments)
                 said = level_asked_for(name, vhost, arguments, durable=durable, exclusive=exclusive)
                 owner = self._connection if exclusive else None
-                queue = broker.declare_queue(
+                queue = broker.declarations.declare(
                     vhost,
                     name,
                     durable=durable,
                     auto_delete=auto_delete,
                     arguments=arguments,
-                    level=level_of(said, broker.default_level, durable=durable, exclusive=exclusive),
+                    level=level_of(said, broker.declarations.default_level, durable=durable, exclusive=exclusive),
                     owner=owner,
                 )
                 if owner is not None:
@@ -294,7 +294,7 @@ class Naming(Names):
         if arguments.get(REPLICATE) == queue.arguments.get(REPLICATE):
             return
         said = level_asked_for(queue.name, queue.vhost, arguments, durable=durable, exclusive=exclusive)
-        level = level_of(said, self._broker.default_level, durable=durable, exclusive=exclusive)
+        level = level_of(said, self._broker.declarations.default_level, durable=durable, exclusive=exclusive)
         if level is not queue.level:
             raise PreconditionFailedError.inequivalent_arg(
                 "queue", queue.name, queue.vhost, REPLICATE, level.value, queue.level.value
@@ -316,7 +316,7 @@ class Naming(Names):
             self._broker.expiry.note_binding(found)
             binding = Binding(queue, routing_key, arguments, binding_octets(arguments))
             if queue.level.declared_in_log:
-                self._broker.append_record(
+                self._broker.batch.append_record(
                     record.encode_bind(
                         False,
                         queue.vhost,
@@ -362,12 +362,12 @@ class Naming(Names):
         """Remove a binding that is there; an auto-delete exchange goes with its last one."""
         if queue.level.declared_in_log:
             durable = queue.durable and exchange.durable
-            self._broker.append_record(
+            self._broker.batch.append_record(
                 record.encode_bind(True, queue.vhost, exchange.name, queue.id, key[1], key[2], durable)
             )
         else:
             self._registry.unbind(queue.vhost, exchange.name, key)
-        delete_unbound(self._broker, [exchange])
+        delete_unbound(self._broker.batch, [exchange])
 
     def _purge(self, args: tuple[Any, ...]) -> None:
         name, no_wait = args
@@ -379,7 +379,7 @@ class Naming(Names):
         queue = self.queue_for(name, "read")
         self._broker.look_into(queue)
         count = self._broker.purge(queue)
-        self._broker.close_dequeues()
+        self._broker.batch.close_dequeues()
         self._answer(no_wait, QUEUE_PURGE, QUEUE_PURGE_OK, count, queue=queue)
 
     def _delete(self, args: tuple[Any, ...]) -> None:

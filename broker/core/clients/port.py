@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from understudy.broker.core.requests.port import RequestsPort
 
 if TYPE_CHECKING:
-    from understudy.broker.core.clients.connection import Connection
     from understudy.broker.core.clients.consumer_timeouts import ConsumerTimeouts
     from understudy.broker.core.clients.judged_publishes import JudgedPublishes
     from understudy.broker.core.clients.reception import Reception
     from understudy.broker.core.clients.unstable_bytes import UnstableBytes
     from understudy.broker.core.queues.queue import Queue
-    from understudy.broker.core.queues.replication_level import ReplicationLevel
+    from understudy.broker.core.turn.queue_declarations import QueueDeclarations
     from understudy.broker.core.watching.pause_watch import PauseWatch
 
 
@@ -24,15 +22,9 @@ class ClientsPort(RequestsPort, Protocol):
     @property
     def reception(self) -> Reception: ...
     @property
-    def default_level(self) -> ReplicationLevel | None: ...
+    def declarations(self) -> QueueDeclarations: ...
     @property
     def unstable(self) -> UnstableBytes: ...
-
-    # -- the turn
-    @property
-    def publishers(self) -> list[Connection]: ...
-    @property
-    def after_release(self) -> list[Callable[[], None]]: ...
 
     # -- messages and queues
     @property
@@ -44,14 +36,3 @@ class ClientsPort(RequestsPort, Protocol):
     def comes(self, queue: Queue) -> bool: ...
     def look_into(self, queue: Queue) -> None: ...
     def purge(self, queue: Queue) -> int: ...
-    def declare_queue(
-        self,
-        vhost: str,
-        name: str,
-        *,
-        durable: bool,
-        auto_delete: bool,
-        arguments: dict[str, Any],
-        level: ReplicationLevel,
-        owner: Any,
-    ) -> Queue: ...

@@ -56,6 +56,10 @@ class Publishing:
         self._connection = channel.connection
         self._broker = channel.broker
         self._work = channel.broker.work
+        self._log = channel.broker.log
+        self._batch = channel.broker.batch
+        self._enqueue = channel.broker.batch.publish
+        self._complete = channel.broker.completions.complete
         self._count = channel.broker.counters.count
         self._registry = channel.broker.state.registry
         self.demarcation: Transacting | Association = channel.transacting
@@ -125,7 +129,7 @@ class Publishing:
             connection.published(MESSAGE_BYTES + len(routing_key) + size + len(properties))
             return
         if queues:
-            connection.published_to = broker.publish(queues, message, expiration_ms)
+            connection.published_to = self._enqueue(queues, message, expiration_ms)
             if not self.confirming:
                 connection.published_plainly = True
             connection.published(MESSAGE_BYTES + len(routing_key) + size + len(properties))
@@ -133,7 +137,7 @@ class Publishing:
             self._next_tag += 1
             if self._unconfirmed is not None:
                 self._unconfirmed.append((self._next_tag, message.offset))
-            broker.complete(broker.log.end, self._confirmed, self._next_tag)
+            self._complete(self._log.end, self._confirmed, self._next_tag)
 
     def _refused(self) -> bool:
         """New work is refused: a confirmed publish by a nack, one in a transaction by ending that.
@@ -163,7 +167,7 @@ class Publishing:
             self._next_tag += 1
             if self._unconfirmed is not None:
                 self._unconfirmed.append((self._next_tag, enqueued_at))
-            self._broker.complete(offset, self._confirmed, self._next_tag)
+            self._complete(offset, self._confirmed, self._next_tag)
 
     # -- bodies in parts ------------------------------------------------------------------------------------------
 
@@ -208,13 +212,13 @@ class Publishing:
         def record(living: list[Queue]) -> None:
             enqueued_at, decided_at = broker.transactions.publish_own(tx, living, message, expiration_ms)
             if limited:
-                broker.complete(decided_at, over, None)
+                self._complete(decided_at, over, None)
             self._connection.published_to = decided_at
             if self.confirming:
                 self._next_tag += 1
                 if self._unconfirmed is not None:
                     self._unconfirmed.append((self._next_tag, enqueued_at))
-                broker.complete(decided_at, self._stored, (self._next_tag, tx))
+                self._complete(decided_at, self._stored, (self._next_tag, tx))
             else:
                 self._connection.published_plainly = True
 
@@ -346,7 +350,7 @@ class Publishing:
             if not queues:
                 self.give_back(message, NO_CONSUMERS, "NO_CONSUMERS")
         if self.confirming and not queues:
-            self._broker.provable()  # that it goes nowhere; what is enqueued has a record of its own
+            self._batch.provable()  # that it goes nowhere; what is enqueued has a record of its own
         return queues
 
     def give_back(self, message: Message, code: int = NO_ROUTE, text: str = "NO_ROUTE") -> None:
@@ -389,7 +393,7 @@ class Publishing:
             self._next_tag += 1
             if self._unconfirmed is not None:
                 self._unconfirmed.append((self._next_tag, 0))
-            self._broker.complete(self._broker.provable(), self._confirmed, self._next_tag)
+            self._complete(self._batch.provable(), self._confirmed, self._next_tag)
 
     # -- confirms -------------------------------------------------------------------------------------------------
 
@@ -403,7 +407,7 @@ class Publishing:
 
     def _confirmed(self, tag: int) -> None:
         if self._ack_upto == self._acked_tag:
-            self._broker.after_release.append(self._send_acks)
+            self._broker.completions.after_release.append(self._send_acks)
         self._ack_upto = tag
 
     def _send_acks(self) -> None:

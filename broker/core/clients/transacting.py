@@ -89,6 +89,7 @@ class Transacting:
         self._broker = channel.broker
         self._clock = channel.broker.clock
         self._hooks = channel.broker.hooks
+        self._complete = channel.broker.completions.complete
         self.active = False
         self._tx_id = 0
         self._told_id = 0
@@ -189,7 +190,7 @@ class Transacting:
         """True if its name is barred, or may have been since it was opened: bars are trimmed like all outcomes."""
         broker, name = self._broker, session.tx.name
         outcomes = broker.state.outcomes
-        barred = outcomes.named(name) is Outcome.ROLLED_BACK or broker.bars(name)
+        barred = outcomes.named(name) is Outcome.ROLLED_BACK or broker.name_bars.is_barred(name)
         return barred or outcomes.unbarred_upto > session.opened_at
 
     def settle(
@@ -255,7 +256,7 @@ class Transacting:
         # Nothing but requeues, or publishes that went nowhere; but a name may be asked for, or an id that was told.
         if not tx.events and not tx.name and tx.tx_id != self._told_id:
             broker.transactions.forget_id(tx.tx_id)
-            broker.complete(broker.provable(), self._tell_committed, session)
+            self._complete(broker.batch.provable(), self._tell_committed, session)
             return
         if not tx.first_offset:  # the log knows nothing of it before PREPARE; its name is taken from now on
             broker.state.transactions[tx.tx_id] = tx
@@ -273,7 +274,7 @@ class Transacting:
         outcome = broker.state.outcomes.named(tx.name)
         if outcome is not None:
             why = f"a transaction of that name is {outcome.text}"
-        elif broker.bars(tx.name):  # not stably yet: a primary that was replaced must not say more
+        elif broker.name_bars.is_barred(tx.name):  # not stably yet: a primary that was replaced must not say more
             why = "somebody has asked what became of it"
         elif broker.transactions.named(tx.name, besides=tx) is not None:
             why = "a transaction of that name is under way"

@@ -102,7 +102,7 @@ class PartedBodies:
     def _append_part(self, each: _Waiting) -> bool:
         """Append the next part. Returns whether it was the last."""
         broker = self._broker
-        broker.note_part()
+        broker.batch.note_part()
         if each.body is None:
             each.body = broker.transactions.begin_body(each.tx, each.message)
         size = min(broker.limits.part_bytes, each.message.size - each.start)

@@ -67,7 +67,7 @@ class TransactionRecorder:
         part = body.octets()[start : start + size]
         head = record.encode_body_part(tx.tx_id, body.number, start, len(part), False)
         if len(part) >= LARGE_BYTES:
-            state.log.holds_large = True
+            state.log.hold_large()
         offset = state.log.append(head, named_bytes(part))
         if not tx.first_offset:
             state.transactions[tx.tx_id] = tx

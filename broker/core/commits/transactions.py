@@ -68,6 +68,10 @@ class Transactions:
     def __init__(self, broker: CommitsPort, choice: CoordinatorChoice | None = None) -> None:
         self.broker = self._broker = broker
         self._clock = broker.clock
+        self._batch = broker.batch
+        self._role = broker.role
+        self._note_open_bytes = broker.batch.note_open_bytes
+        self._complete = broker.completions.complete
         self._count = broker.counters.count
         self.choice = CoordinatorChoice() if choice is None else choice
         self._state = broker.state
@@ -117,7 +121,7 @@ class Transactions:
     @property
     def newest_id(self) -> int:
         """The id given last."""
-        return self._broker.epoch << ID_EPOCH_SHIFT | self._sequence
+        return self._role.epoch << ID_EPOCH_SHIFT | self._sequence
 
     def named(self, name: str, besides: TxBuffer | None = None) -> TxBuffer | None:
         """An open or closed transaction under a client-made name, other than ``besides``."""
@@ -145,7 +149,7 @@ class Transactions:
             queues = self.fresh(tx, queues, message)
             if not queues:
                 return
-        broker.note_open_bytes(message.size)
+        self._note_open_bytes(message.size)
         if len(queues) == 1 and expiration_ms is None and queues[0].logged and queues[0].ttl_ms is None:
             observer = tx.observer if tx.observer is not None else self._observer(tx)
             observer.publish(tx, queues, NO_DEADLINE, message)
@@ -157,7 +161,7 @@ class Transactions:
                 if any(deadlines):
                     tx.note_timed()
             else:  # a broker of the group reads only deadlines that are fixed by now
-                deadlines = [broker.deadline(queue, expiration_ms, message) for queue in logged]
+                deadlines = [self._batch.deadline(queue, expiration_ms, message) for queue in logged]
             self._observer(tx).publish(tx, logged, deadlines, message)
         if len(logged) < len(queues):
             local = [(q.id, 0, _from_commit(q, expiration_ms, message)) for q in queues if not q.logged]
@@ -199,7 +203,7 @@ class Transactions:
         enqueued_at = broker.log.end
         tx.observer.prepare(tx)
         offset = self.recorder.prepare(tx, self._state.csn + 1, self._clock.expiry_now())
-        broker.complete(offset, self._own_decided, tx)
+        self._complete(offset, self._own_decided, tx)
         return enqueued_at, offset
 
     def _own_decided(self, tx: TxBuffer) -> None:
@@ -210,7 +214,7 @@ class Transactions:
 
     def accept(self, tx: TxBuffer, settled: list[tuple[Queue, Entry]]) -> None:
         """Dequeue within ``tx``; the entries stay handed out until the decision."""
-        self._broker.close_dequeues()
+        self._batch.close_dequeues()
         logged = groups_of([(queue.id, entry.id) for queue, entry in settled if queue.logged])
         if logged:
             self._observer(tx).accept(tx, logged)
@@ -242,7 +246,7 @@ class Transactions:
             self._broker.deduplicating.release(tx)
         offset = 0
         if tx.logged_events:
-            self._broker.close_dequeues()
+            self._batch.close_dequeues()
             if tx.name and self._is_committing(tx.name, tx):
                 tx.named("")  # its ROLLBACK would stand before that one's PREPARE, and take the name
             offset = self.recorder.rollback(tx, self._clock.wall_ms, reason)
@@ -263,48 +267,46 @@ class Transactions:
         offset = self._end_open(tx, reason)
         if not offset:  # its commit has made it known
             self._state.transactions.pop(tx.tx_id, None)
-            offset = broker.bar_name(tx.name) if tx.name else broker.provable()
+            offset = broker.name_bars.bar(tx.name) if tx.name else self._batch.provable()
         self.forget_id(tx.tx_id)
-        broker.complete(offset, self._tell_refused, tx)
+        self._complete(offset, self._tell_refused, tx)
 
     def _tell_refused(self, tx: TxBuffer) -> None:
         """The record that bars its name is applied, if there is one: from now on the outcomes say so."""
-        if tx.name and not self._broker.bars(tx.name):
-            self._broker.barred_names.pop(tx.name, None)
+        if tx.name and not self._broker.name_bars.is_barred(tx.name):
+            self._broker.name_bars.forget(tx.name)
         self._tell(tx)
 
     # -- branches -------------------------------------------------------------------------------------------------
 
     def prepare_branch(self, tx: TxBuffer, name: BranchName, prepared: Callable[[TxBuffer], None]) -> None:
         """Close a branch; ``prepared`` is called when its DTX_PREPARE is stable, unless it has been rolled back by then."""
-        broker = self._broker
-        broker.close_dequeues()
+        self._batch.close_dequeues()
         self._observer(tx).prepare(tx)
 
         def stable(tx: TxBuffer) -> None:
             if not tx.rolls_back:
                 prepared(tx)
 
-        broker.complete(self.recorder.prepare_branch(tx, name, self._clock.wall_ms), stable, tx)
+        self._complete(self.recorder.prepare_branch(tx, name, self._clock.wall_ms), stable, tx)
 
     def roll_back_for_operator(self, tx: TxBuffer) -> None:
         """An operator rolls a prepared branch back: ``tx.decided`` is called when that is stable."""
         assert tx.in_doubt, f"branch {tx.branch} is decided"
-        self._broker.close_dequeues()
-        self._broker.complete(self.recorder.roll_back_for_operator(tx, self._clock.wall_ms), self._rolled_back, tx)
+        self._batch.close_dequeues()
+        self._complete(self.recorder.roll_back_for_operator(tx, self._clock.wall_ms), self._rolled_back, tx)
 
     # -- the ordered commit ---------------------------------------------------------------------------------------
 
     def prepare_ordered(self, tx: TxBuffer) -> None:
         """Called by the order, in commit order."""
-        broker = self._broker
-        broker.close_dequeues()
+        self._batch.close_dequeues()
         if tx.observer is None and (tx.branch is not None or self.engines):
             self._observer(tx)  # its primary was another broker, or it has no event that is recorded
         if tx.observer is not None:
             tx.observer.prepare(tx)
         offset = self.recorder.prepare(tx, self._state.csn + 1, self._clock.expiry_now())
-        broker.complete(offset, self._decided, tx)
+        self._complete(offset, self._decided, tx)
 
     def commit_ordered(self, tx: TxBuffer) -> None:
         """Called by the order when ``tx`` has been applied."""
@@ -316,9 +318,9 @@ class Transactions:
         """A closed transaction was refused by a member: append ROLLBACK, tell the client when that is stable."""
         assert tx.closed_undecided, f"transaction {tx.tx_id} is open, or decided"
         assert tx.branch is None or tx.in_doubt, f"branch {tx.branch} is being committed"
-        self._broker.close_dequeues()
+        self._batch.close_dequeues()
         offset = self.recorder.rollback(tx, self._clock.wall_ms, reason)
-        self._broker.complete(offset, self._rolled_back, tx)
+        self._complete(offset, self._rolled_back, tx)
 
     def _decided(self, tx: TxBuffer) -> None:
         """The log is applied up to the PREPARE of ``tx``: it is committed, or a ROLLBACK follows, which is told by itself."""

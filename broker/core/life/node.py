@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from understudy.broker.coordinators import CoordinatorChoice
 from understudy.broker.core.broker import Broker
+from understudy.broker.core.life.building import build_broker
 from understudy.broker.core.life.compaction import Compaction
 from understudy.broker.core.life.continuing import continue_state
 from understudy.broker.core.life.recovery import Recovery, checkpoint_parts
@@ -18,6 +19,7 @@ from understudy.broker.core.limits import Limits
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.topology.policies import Policies
 from understudy.broker.core.turn.expiry_clock import ExpiryClock
+from understudy.broker.core.turn.role import Role
 from understudy.broker.core.turn.work_refusals import DISK, MEMORY
 from understudy.broker.log import frame, journal_gate
 from understudy.broker.log.journal_gate import JournalGate, JournalPort
@@ -32,10 +34,11 @@ class BrokerNode:
 
     Attributes:
         recovery: the visitor for ``journal_recovery.recover``.
-        broker, gate, compaction: there after :meth:`open`.
+        broker, role, gate, compaction: there after :meth:`open`.
     """
 
     broker: Broker
+    role: Role
     gate: JournalGate
     compaction: Compaction
 
@@ -95,9 +98,10 @@ class BrokerNode:
         self.gate = JournalGate(journal)
         self.gate.durable_offset = self.state.log.durable
         self.compaction = Compaction(self.state, self.gate)
-        self.broker = Broker(
+        self.broker = build_broker(
             self.state, self.gate, self._limits, self._random_bytes, self._expiry_clock, self._coordinator
         )
+        self.role, self._batch = self.broker.role, self.broker.batch
         self.broker.tick(now_ms, wall_ms)
         if self.extension is not None:
             self.extension.opened(self.broker, self.gate)
@@ -137,7 +141,7 @@ class BrokerNode:
             self.extension.durable()
         else:
             self.broker.durable(self.gate.durable_offset)
-            if not self.broker.answering and self.state.log.durable >= self._epoch_offset:
+            if not self.role.answering and self.state.log.durable >= self._epoch_offset:
                 self.broker.serve()
 
     @property
@@ -146,20 +150,21 @@ class BrokerNode:
 
         A broker that does not lead has nothing to end a turn for when it becomes durable: what it says then, it has said.
         """
-        broker = self.broker
-        if not broker.leading:
+        role = self.role
+        if not role.leading:
             return False
-        return not broker.answering or broker.stability.stable_offset() > broker.log.stable
+        return not role.answering or self._batch.stability.stable_offset() > self.state.log.stable
 
     def answer(self) -> None:
         """The first half of a turn (``core.life.turn``): apply and answer what has become stable."""
-        if self.broker.leading:
+        if self.role.leading:
             self.broker.advance()
 
     @property
     def urgent(self) -> bool:
         """True if the second half of the turn gives backups or the journal something that is waited for."""
-        return self.broker.urgent
+        batch = self._batch
+        return batch.eager or self.broker.transactions.coordinator.fresh() > 0 or batch.is_waited_for()
 
     @property
     def withholds(self) -> bool:

@@ -121,7 +121,7 @@ class TurnEngine:
         if self.asked:
             return
         self.asked = True
-        if at_once and self.node is not None and not self.node.broker.leading:
+        if at_once and self.node is not None and not self.node.role.leading:
             self.end()
         else:
             self._port.ask()

@@ -49,6 +49,8 @@ class Moving:
     def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
         self._clock = broker.clock
+        self._batch = broker.batch
+        self._role = broker.role
         self._totals = broker.counters.totals
         self.waiting: dict[Queue, deque[tuple[Entry, int]]] = {}
         self._moves = self._bytes = self.moved_at = 0
@@ -60,10 +62,10 @@ class Moving:
         broker = self._broker
         return (
             bool(self.waiting)
-            and broker.answering
+            and self._role.answering
             and broker.log.applied >= self.moved_at
             and broker.log.may_hold(record.MOVE)
-            and not broker.frozen
+            and not self._batch.frozen
         )
 
     def begin(self) -> None:
@@ -96,14 +98,14 @@ class Moving:
         broker = self._broker
         return (
             (self._moves < 0 or (self._moves < MOVES_AT_ONCE and self._bytes < BYTES_AT_ONCE))
-            and not broker.frozen
+            and not self._batch.frozen
             and broker.log.may_hold(record.MOVE)
         )
 
     def leave(self, queue: Queue, entry: Entry, reason: int) -> None:
         """Take a message out of ``queue`` for ``reason``: it goes where the queue's dead letters go."""
         if queue.dead_letters is None or entry.state == GONE:
-            self._broker.dequeue(queue, entry, reason)
+            self._batch.dequeue(queue, entry, reason)
         elif queue in self.waiting or not self._may_move():
             self.waiting.setdefault(queue, deque()).append((entry, reason))
         else:
@@ -113,17 +115,17 @@ class Moving:
         broker = self._broker
         rule = queue.dead_letters
         if rule is None or entry.state == GONE:
-            broker.dequeue(queue, entry, reason)
+            self._batch.dequeue(queue, entry, reason)
             return
         message = entry.message
         self._moves += 1
         targets = self._targets(queue, message, rule, reason)
         if not targets:
-            broker.dequeue(queue, entry, reason)
+            self._batch.dequeue(queue, entry, reason)
             return
         dead = dead_letter(message, queue.name, reason, rule, self._clock.wall_ms)
         dead.share_body(message)
-        broker.close_dequeues()
+        self._batch.close_dequeues()
         self._count(reason)
         if queue.logged:
             queue.mark_dequeuing(entry)
@@ -200,14 +202,14 @@ class Moving:
         if rule is None:
             return
         if not broker.log.may_hold(record.MOVE):
-            if not broker.answering:
-                broker.complete(broker.log.end, lambda refused: self.refused(queue, refused), message)
+            if not self._role.answering:
+                broker.completions.complete(broker.log.end, lambda refused: self.refused(queue, refused), message)
             return
         targets = self._targets(queue, message, rule, record.MAXLEN)
         if targets:
             dead = dead_letter(message, queue.name, record.MAXLEN, rule, self._clock.wall_ms)
             dead.share_body(message)
-            self._broker.close_dequeues()
+            self._batch.close_dequeues()
             self._count(record.MAXLEN)
             self._append(None, None, record.MAXLEN, targets, dead)
 
@@ -269,7 +271,7 @@ class Moving:
             if target.logged:
                 target.newest_id = entry_id = target.newest_id + 1
                 target.brought_at = offset
-                placed.append((target.id, entry_id, broker.deadline(target, None)))
+                placed.append((target.id, entry_id, self._batch.deadline(target, None)))
         if not placed and queue is not None and entry is not None:
             log.append(raw := record.encode_dequeue(reason, [(queue.id, (entry.id,))]))
             log.pending.append((offset, Change.DEQUEUE, record.decode_dequeue(raw, 5)[1]))
@@ -280,7 +282,7 @@ class Moving:
             body_bytes = message.size * has_body
         for target in targets:
             if not target.logged:
-                broker.publish_local(target, message, None)
+                self._batch.publish_local(target, message, None)
         return body_bytes
 
     def _needs_body(self, targets: list[Queue], size_bytes: int, in_journal: bool) -> bool:
@@ -313,7 +315,7 @@ class Moving:
             copy.share_body(message)  # it may be in a file, and stays there
             copy.offset = broker.log.end + 1
             offset = broker.log.append(head, copy.properties, copy.content())
-            broker.note_large(copy.size)
+            self._batch.note_large(copy.size)
         else:
             copy = message
             offset = broker.log.append(head, copy.properties)

@@ -95,7 +95,7 @@ class Deduplicating:
             now_ms = self._clock.expiry_now()
             if not 0 <= now_ms - self._stated_ms < min(granularities):
                 self._stated_ms = now_ms
-                broker.append_record(record.encode_id_time(now_ms))
+                broker.batch.append_record(record.encode_id_time(now_ms))
 
     def published(self, ids: Iterable[MessageId], queues: list[Queue], offset: int) -> None:
         """A message with these ``ids`` has been published to ``queues``; it has come when the log is applied up to ``offset``.

@@ -31,6 +31,7 @@ class Delays:
         self._clock = broker.clock
         self._on_requeued = broker.hooks.on_requeued
         self._withhold = broker.state.withhold
+        self._schedule = broker.state.schedule
         self._heap: list[tuple[int, int, Queue]] = []
         self._noted: dict[Queue, int] = {}
         self._places = 0
@@ -96,5 +97,5 @@ class Delays:
                 queue.release(entry)
                 for told in self._on_requeued:
                     told(queue, entry)
-        broker.schedule(queue)
+        self._schedule(queue)
         return most

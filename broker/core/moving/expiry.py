@@ -71,7 +71,9 @@ class Expiry:
         flags |= record.DURABLE if queue.durable else 0
         flags |= 0 if queue.level.messages_in_log else record.DEFINITION_ONLY
         arguments = encode_table(queue.arguments)
-        self._broker.append_record(record.encode_queue_declare(queue.id, queue.vhost, queue.name, flags, arguments))
+        self._broker.batch.append_record(
+            record.encode_queue_declare(queue.id, queue.vhost, queue.name, flags, arguments)
+        )
 
     def note_binding(self, exchange: Exchange) -> None:
         """Record the first binding of an auto-delete ``exchange``, before that is appended or made.
@@ -85,7 +87,7 @@ class Expiry:
         flags |= record.DURABLE if exchange.durable else 0
         flags |= record.INTERNAL if exchange.internal else 0
         arguments = encode_table(exchange.arguments)
-        self._broker.append_record(
+        self._broker.batch.append_record(
             record.encode_exchange_declare(exchange.vhost, exchange.name, exchange.kind, flags, arguments)
         )
 
@@ -117,7 +119,7 @@ class Expiry:
         for exchange in self._adopted:
             there = broker.state.registry.vhost(exchange.vhost).exchanges.get(exchange.name) is exchange
             if there and not exchange.bindings:
-                delete_exchange(broker, exchange)
+                delete_exchange(broker.batch, exchange)
         self._adopted = {}
 
     def _trim_outcomes(self) -> None:
@@ -136,4 +138,4 @@ class Expiry:
         if old or surplus:
             due = outcomes.trim_point(old, limits.outcome_limit * 9 // 10)
             if due is not None:
-                self._trimmed_at = broker.append_record(record.encode_outcomes_trimmed(*due))
+                self._trimmed_at = broker.batch.append_record(record.encode_outcomes_trimmed(*due))

@@ -25,7 +25,6 @@ class MessageExpiry:
     """One per broker; works only where the broker leads and answers.
 
     Attributes:
-        subscriptions: how many consumers have subscribed since this core began.
         fresh: what has come and no consumer was asked to take, by queue: id to newest subscription that may have it.
 
     ``_timed`` are the queues that may hold messages with a deadline.
@@ -34,13 +33,8 @@ class MessageExpiry:
     def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
         self._clock = broker.clock
-        self.subscriptions = 0
         self.fresh: dict[Queue, dict[int, int]] = {}
         self._timed: dict[Queue, None] = {}
-
-    def subscribed(self) -> None:
-        """Count a consumer that subscribes now."""
-        self.subscriptions += 1
 
     def begin(self) -> None:
         """The broker begins to answer: every queue may hold messages with a deadline, and none of them is fresh."""

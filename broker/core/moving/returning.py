@@ -97,4 +97,4 @@ class Returning:
             if queue.deleted:
                 continue
             for at in range(0, len(entries), MOST):
-                broker.append_record(encode_return([(queue.id, entries[at : at + MOST])], not queue.durable))
+                broker.batch.append_record(encode_return([(queue.id, entries[at : at + MOST])], not queue.durable))

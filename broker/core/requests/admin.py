@@ -78,7 +78,7 @@ class AdminCommands:
 
     def _answerer(self) -> dict[str, Any]:
         broker = self._broker
-        return {"broker": broker.name, "epoch": broker.epoch, "serving": broker.answering}
+        return {"broker": broker.role.name, "epoch": broker.role.epoch, "serving": broker.role.answering}
 
 
 def take_admin_command(channel: RequestChannel, reply: Reply, body: bytes) -> None:

@@ -62,11 +62,11 @@ def _ask(broker: CommitsPort, question: _Question) -> None:
         not is_own_id(subject)
         and broker.state.outcomes.named(subject) is None
         and broker.transactions.named(subject) is None
-        and not broker.bars(subject)
+        and not broker.name_bars.is_barred(subject)
         and subject not in broker.state.outcomes.forgotten
     )
-    offset = broker.bar_name(subject) if unknown_name else broker.barrier()
-    broker.complete(offset, lambda asked: _answer(broker, asked), question)
+    offset = broker.name_bars.bar(subject) if unknown_name else broker.batch.barrier()
+    broker.completions.complete(offset, lambda asked: _answer(broker, asked), question)
 
 
 def _answer(broker: CommitsPort, question: _Question) -> None:
@@ -75,8 +75,8 @@ def _answer(broker: CommitsPort, question: _Question) -> None:
         text = _own_outcome(broker, subject)
         _reply(broker, question, text)
         return
-    if not broker.bars(subject):
-        broker.barred_names.pop(subject, None)
+    if not broker.name_bars.is_barred(subject):
+        broker.name_bars.forget(subject)
     outcome = broker.state.outcomes.named(subject)
     if outcome is None:  # a barred name would be known by now
         if broker.transactions.named(subject) is not None:

@@ -35,7 +35,7 @@ def answer_precheck(broker: BrokerPort, channel: AsksOutcomes, reply: Reply, *, 
     if refused := channel.would_refuse(brings=brings):
         reply.send(f"refused: {refused}")
         return
-    broker.complete(broker.provable(), lambda asked: _answer(broker, asked, brings), reply)
+    broker.completions.complete(broker.batch.provable(), lambda asked: _answer(broker, asked, brings), reply)
 
 
 def refusal(broker: BrokerPort, tx: TxBuffer | None, *, brings: bool) -> str:

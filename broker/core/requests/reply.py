@@ -44,13 +44,13 @@ class Reply:
         """Answer with ``text`` and these properties. Returns whether the answer was published to the reply queue."""
         broker = self._broker
         queue = broker.state.registry.vhost(self._vhost).queues.get(self._queue)
-        if queue is None or broker.leaving:
+        if queue is None or broker.role.leaving:
             return False
-        fields["headers"] = {BROKER_HEADER: broker.name, EPOCH_HEADER: broker.epoch}
+        fields["headers"] = {BROKER_HEADER: broker.role.name, EPOCH_HEADER: broker.role.epoch}
         if self._correlation is not None:
             fields["correlation_id"] = self._correlation
-        broker.publish([queue], Message("", self._queue, encode_properties(**fields), text.encode(), False), None)
-        broker.schedule(queue)
+        broker.batch.publish([queue], Message("", self._queue, encode_properties(**fields), text.encode(), False), None)
+        broker.state.schedule(queue)
         return True
 
     def send_json(self, answer: Mapping[str, Any]) -> bool:

@@ -23,7 +23,7 @@ class HoldsRegistry(Protocol):
 
 
 class AppendsRecords(Protocol):
-    """A broker that leads (``Broker``), as far as topology goes."""
+    """The open batch of a broker that leads (``OpenBatch``)."""
 
     @property
     def state(self) -> HoldsRegistry: ...
@@ -32,20 +32,20 @@ class AppendsRecords(Protocol):
         """Append a whole record; returns its offset."""
 
 
-def delete_exchange(broker: AppendsRecords, exchange: Exchange) -> None:
+def delete_exchange(batch: AppendsRecords, exchange: Exchange) -> None:
     """Delete ``exchange``, and auto-delete exchanges that were bound to nothing else."""
     going = [exchange]
     while going:
         gone = going.pop()
-        sources = broker.state.registry.sources_of(gone)
-        broker.append_record(record.encode_exchange_delete(gone.vhost, gone.name, gone.durable))
+        sources = batch.state.registry.sources_of(gone)
+        batch.append_record(record.encode_exchange_delete(gone.vhost, gone.name, gone.durable))
         going += _unbound(sources)
 
 
-def delete_unbound(broker: AppendsRecords, exchanges: Iterable[Exchange]) -> None:
+def delete_unbound(batch: AppendsRecords, exchanges: Iterable[Exchange]) -> None:
     """Delete those of ``exchanges`` that are auto-delete and have just lost their last binding."""
     for exchange in _unbound(exchanges):
-        delete_exchange(broker, exchange)
+        delete_exchange(batch, exchange)
 
 
 def _unbound(exchanges: Iterable[Exchange]) -> list[Exchange]:

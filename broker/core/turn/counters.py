@@ -10,6 +10,7 @@ class Counters:
         totals: since this core began, by name. What each message adds to is bound by those that count it.
         delivered_before: messages delivered on channels that have ended. What an open channel has delivered it knows itself
             (``Consuming.delivered``), so that a delivery counts nothing here.
+        subscriptions: of consumers.
         clients: how many connections are open: they have got through the handshake.
     """
 
@@ -30,11 +31,16 @@ class Counters:
             "deduplicated": 0,
         }
         self.delivered_before = 0
+        self.subscriptions = 0
         self.clients = 0
 
     def count(self, counter: str, number: int = 1) -> None:
         """Add to one of `totals`."""
         self.totals[counter] += number
+
+    def subscribed(self) -> None:
+        """Count a consumer that subscribes now."""
+        self.subscriptions += 1
 
     def client_came(self) -> None:
         """A connection has got through its handshake."""

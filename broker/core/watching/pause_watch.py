@@ -61,7 +61,7 @@ class PauseWatch:
         paused = 0 < self.after_ms < now_ms - self._ran_ms
         self._ran_ms = now_ms
         self.seen += paused
-        if paused and self._broker.leading and self._broker.answering:
+        if paused and self._broker.role.leading and self._broker.role.answering:
             self._doubt()
 
     def _doubt(self) -> None:
@@ -71,7 +71,7 @@ class PauseWatch:
             if queue.logged:
                 self._before.setdefault(queue, queue.redelivered_below)
                 queue.redelivered_below = queue.newest_id + 1
-        broker.complete(broker.barrier(), self._proved, self._doubts)
+        broker.completions.complete(broker.batch.barrier(), self._proved, self._doubts)
 
     def _proved(self, doubt: int) -> None:
         """This primary led after that pause."""

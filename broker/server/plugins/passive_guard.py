@@ -118,7 +118,7 @@ class PassiveGuard:
     def _look_who_leads(self) -> None:
         if not self._hears_leading:
             return
-        leads = self._broker is not None and self._broker.leading
+        leads = self._broker is not None and self._broker.role.leading
         if leads is not self._led:
             self._led = leads
             self._guarded("leading_changed", self._plugin.leading_changed, None, leads)

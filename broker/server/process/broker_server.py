@@ -165,7 +165,7 @@ class BrokerServer:
             self._announce()
         await self._open(driver)
         while (
-            self._plugins.extending is None and not driver.broker.answering
+            self._plugins.extending is None and not driver.broker.role.answering
         ):  # the EPOCH record of this start is being fsynced
             await driver.turned()
         if tls is None or self._amqps is not None:

@@ -22,10 +22,10 @@ import structlog
 from attrs import asdict
 
 from understudy.broker.config import Config, milliseconds
-from understudy.broker.core.broker import Broker
 from understudy.broker.core.clients.connection import Phase
 from understudy.broker.core.clients.secret_update import renew_user
 from understudy.broker.core.life import continuing
+from understudy.broker.core.life.building import build_broker
 from understudy.broker.core.life.gate_port import GatePort
 from understudy.broker.core.life.let_go import let_go_in_slices
 from understudy.broker.core.life.node import BrokerNode
@@ -174,7 +174,7 @@ class NodeDriver:
         self._client_warnings = ClientWarnings()
         self._flushes = [plugins.extending.flush] if plugins.extending is not None else []
         self._loop = asyncio.get_running_loop()
-        self._doorkeeper = Broker(BrokerState(0), JournalGate(_NoJournal()), self.limits, os.urandom)
+        self._doorkeeper = build_broker(BrokerState(0), JournalGate(_NoJournal()), self.limits, os.urandom)
         self._doorkeeper.reception.belongs_to(config.broker.group)
         self._doorkeeper.reception.refuse("the broker is restarting its core, try again")
         self.carriage: Carriage | None = None
@@ -585,7 +585,7 @@ class NodeDriver:
         await self.turned()
         log = node.state.log
         applied, moved_at = log.applied, time.monotonic()
-        while log.applied < log.end and node.broker.leading:
+        while log.applied < log.end and node.broker.role.leading:
             now = time.monotonic()
             if log.applied > applied:
                 applied, moved_at = log.applied, now

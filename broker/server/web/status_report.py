@@ -153,7 +153,7 @@ class StatusReport:
     def _alone(self, row: dict[str, Any], broker: Broker) -> None:
         me = self._config.broker.id
         row |= {"role": "standalone", "primary": me, "in_sync": [me]}
-        if broker.answering:
+        if broker.role.answering:
             row["status"] = "standalone"
         else:
             row["blockers"] = ["the first record of this start is not durable yet"]

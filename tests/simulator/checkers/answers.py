@@ -187,7 +187,7 @@ class Answers:
         if (
             queue is not None
             and queue.logged
-            and session.node.node.broker.epoch == self._reference.epoch
+            and session.node.node.broker.role.epoch == self._reference.epoch
             and count > len(queue.entries) + self._unknown(session, queue.id)
         ):
             text = f"{session.node.name} counts {count} messages in {name}; {len(queue.entries)} are committed"

@@ -64,7 +64,7 @@ class ChosenLog:
         if offset > end:
             group = self._store.group
             current = (
-                group is None or group.epoch == node.node.broker.epoch
+                group is None or group.epoch == node.node.broker.role.epoch
             )  # else: acknowledged before it was replaced
             if current and (group is None or len(group.members) < group.min_insync):
                 raise Violation("G4", f"{node.name} decides while the in-sync set is below its minimum: {group}")

@@ -64,7 +64,7 @@ class HandOvers:
         node, successor = self._store.nodes[group.primary], self._store.nodes[group.successor]
         primary = node.ha.primary if node.up else None
         # A primary that has given the step-down up, since the store did not answer, has gone on.
-        if primary is not None and primary.epoch == group.epoch and node.node.broker.frozen:
+        if primary is not None and primary.epoch == group.epoch and node.node.broker.batch.frozen:
             end, held = node.node.state.log.closed_end, successor.node.state.log.durable
             if held < end and not successor.lost_tail and not successor.wiped:
                 raise Violation(

@@ -96,14 +96,14 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
         checkers.replicas.decided(node, tx)
 
     def stable(offset: int) -> bool:
-        if offset > log.stable and state.deciding and broker.leading:
+        if offset > log.stable and state.deciding and broker.role.leading:
             checkers.chosen.stable_at(node, offset)
         return apply_up_to(offset)
 
     def closed() -> Batch | None:
         batch = close_batch()
         if batch is not None:
-            checkers.reference.writes_at(broker.epoch, node.fair_time.ms)
+            checkers.reference.writes_at(broker.role.epoch, node.fair_time.ms)
             checkers.chosen.batch(node, bytes(batch.frame))
         return batch
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def fell_into_a_hole(node: SimNode, reference: Reference, stamp: str) -> bool:
     """True if ``stamp`` came to ``node`` by a transient record that it took for stable, and that a later epoch did not keep."""
     log = node.node.state.log
-    if not stamp or reference.epoch <= node.node.broker.epoch:
+    if not stamp or reference.epoch <= node.node.broker.role.epoch:
         return False
     for batch in log.kept.since(log.kept.cursor(0)):
         data, offset, at = bytes(batch.frame), batch.first, frame.BATCH_HEADER_BYTES

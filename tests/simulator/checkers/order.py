@@ -68,7 +68,7 @@ class Order:
             raise Violation("G3", f"{name} hands out id {entry_id} of {queue.name} after its deadline")
         self._is_the_first(node, queue, entry)
         self._is_within_the_prefetch(node, queue)
-        epoch = node.node.broker.epoch
+        epoch = node.node.broker.role.epoch
         if key in reference.locked and epoch == reference.epoch:
             text = f"{name} hands out id {entry_id} of {queue.name}, which branch of transaction {reference.locked[key]} takes away"
             raise Violation("G3", text)

@@ -39,13 +39,13 @@ class Returns:
         what = f"{node.name} hands out id {entry.id} of {queue.name}, of which it knows {returned}"
         if returned.due_ms > node.fair_time.ms:
             raise Violation("due", f"{what}; it is {node.fair_time.ms} there at the latest")
-        if node.node.broker.epoch < self._reference.epoch:
+        if node.node.broker.role.epoch < self._reference.epoch:
             return
         key = (queue.id, entry.id)
         told = self._told.get(key, NEVER)
         if returned.failures < told.failures or returned.hand_outs < told.hand_outs:
             raise Violation("returns", f"{what}; a client was told {told} before")
-        if not returned.hand_outs and entry.id >> ID_EPOCH_SHIFT == node.node.broker.epoch:
+        if not returned.hand_outs and entry.id >> ID_EPOCH_SHIFT == node.node.broker.role.epoch:
             self._was_away(node, what, entry)
         if returned.hand_outs == told.hand_outs + 1:
             self._took_its_time(node, queue, entry, told, returned)

@@ -20,7 +20,7 @@ def owes_no_turn(node: SimNode) -> None:
     if turns.asked:
         return
     broker = node.node.broker
-    if broker.leading and broker.answering and _stable(node) > broker.log.stable:
+    if broker.role.leading and broker.role.answering and _stable(node) > broker.log.stable:
         raise Violation("turns", f"{node.name} may answer up to {_stable(node)}, and no turn is asked for")
     if turns.left and not turns.waking:
         raise Violation("turns", f"{node.name} has left something for later, and nothing will come for it")

@@ -39,10 +39,11 @@ def answered_before_acknowledged(bug: Bug) -> None:
     real = Broker.advance
 
     def advance(self: Broker) -> None:
-        if self.answering:
-            waiting = list(self._completions)
-            self._completions.clear()
-            self._completions.extend(item for item in waiting if not tells_early(self, *item))
+        if self.role.answering:
+            answers = self.completions.waiting
+            waiting = list(answers)
+            answers.clear()
+            answers.extend(item for item in waiting if not tells_early(self, *item))
         real(self)
 
     def tells_early(self: Broker, offset: int, release: Any, argument: Any) -> bool:

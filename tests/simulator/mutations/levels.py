@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tests.simulator.mutations.mutation import Bug, mutation
-from understudy.broker.core.broker import Broker
 from understudy.broker.core.commits.transactions import Transactions
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.core.state import BrokerState
+from understudy.broker.core.turn.queue_declarations import QueueDeclarations
 from understudy.broker.message import Message
 from understudy.broker.transactions.tx_buffer import TxBuffer
 
@@ -17,15 +17,15 @@ from understudy.broker.transactions.tx_buffer import TxBuffer
 @mutation("levels")
 def level_configuration_is_taken_for_all(bug: Bug) -> None:
     """Messages of a queue of level configuration are replicated."""
-    real = Broker.declare_queue
+    real = QueueDeclarations.declare
 
-    def declare_queue(self: Broker, vhost: str, name: str, **how: Any) -> Queue:
+    def declare(self: QueueDeclarations, vhost: str, name: str, **how: Any) -> Queue:
         if how["level"] is ReplicationLevel.CONFIGURATION:
             bug.strike()
             how["level"] = ReplicationLevel.ALL
         return real(self, vhost, name, **how)
 
-    bug.replace(Broker, "declare_queue", declare_queue)
+    bug.replace(QueueDeclarations, "declare", declare)
 
 
 @mutation("levels")

@@ -61,12 +61,12 @@ def a_move_is_two_steps(bug: Bug) -> None:
         broker = self._broker
         bug.strike()
         if queue is not None and entry is not None:
-            broker.dequeue(queue, entry, reason)
-            broker.close_dequeues()
+            broker.batch.dequeue(queue, entry, reason)
+            broker.batch.close_dequeues()
             assert isinstance(broker, Broker)
-            broker._close_batch()
+            broker.batch.close()
         copy = Message(message.exchange, message.routing_key, message.properties, message.content(), message.persistent)
-        broker.publish(targets, copy, None)
+        broker.batch.publish(targets, copy, None)
         return copy.size
 
     bug.replace(Moving, "_append", append)
@@ -117,7 +117,7 @@ def a_full_queue_drops_without_dead_letters(bug: Bug) -> None:
     def leave(self: Moving, queue: Queue, entry: Entry, reason: int) -> None:
         if reason == record.MAXLEN and queue.dead_letters is not None:
             bug.strike()
-            self._broker.dequeue(queue, entry, reason)
+            self._broker.batch.dequeue(queue, entry, reason)
         else:
             real(self, queue, entry, reason)
 
@@ -135,7 +135,7 @@ def a_refused_message_is_confirmed(bug: Bug) -> None:
         if not full or not publishing.confirming:
             return real(self, publish, queues, ids, whole)
         bug.strike()
-        publishing.confirm(self._broker.provable(), 0)
+        publishing.confirm(self._broker.batch.provable(), 0)
         return False
 
     bug.replace(JudgedPublishes, "_taken", taken)

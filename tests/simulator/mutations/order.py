@@ -9,6 +9,7 @@ from understudy.broker.core.queues.consumer import Consumer
 from understudy.broker.core.queues.entry import ACQUIRED, READY, Entry
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.turn.expiry_clock import ExpiryClock
+from understudy.broker.core.turn.open_batch import OpenBatch
 from understudy.broker.message import Message
 
 
@@ -112,16 +113,16 @@ def expiry_goes_by_the_wall_clock(bug: Bug) -> None:
 @mutation("expiry")
 def the_longer_time_to_live_counts(bug: Bug) -> None:
     """Of a message's own expiration and its queue's TTL the longer one counts."""
-    real = Broker.deadline
+    real = OpenBatch.deadline
 
-    def deadline(self: Broker, queue: Queue, expiration_ms: int | None, message: Message | None = None) -> int:
+    def deadline(self: OpenBatch, queue: Queue, expiration_ms: int | None, message: Message | None = None) -> int:
         ttl = queue.ttl_ms
         if expiration_ms is None or ttl is None:
             return real(self, queue, expiration_ms, message)
         bug.strikes += expiration_ms != ttl
-        return max(1, self.clock.expiry_ms + max(expiration_ms, ttl))
+        return max(1, self._clock.expiry_ms + max(expiration_ms, ttl))
 
-    bug.replace(Broker, "deadline", deadline)
+    bug.replace(OpenBatch, "deadline", deadline)
 
 
 @mutation("G1", "G2")

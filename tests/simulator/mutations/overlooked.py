@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from tests.simulator.mutations.mutation import Bug, mutation
 from understudy.broker.core.branches.dtx_manager import Answer, BranchWork, DtxManager
-from understudy.broker.core.broker import Broker
 from understudy.broker.core.clients.channel import Channel
 from understudy.broker.core.clients.transacting import Session, Transacting
+from understudy.broker.core.turn.open_batch import OpenBatch
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.broker.transactions.xa_status import XaStatus
 from understudy.ha.ha_broker import HaBroker
@@ -103,15 +103,16 @@ def reached_again_is_leading_still(bug: Bug) -> None:
 @mutation("G4", "G6")
 def what_has_no_record_is_told_at_once(bug: Bug) -> None:
     """A confirm, commit-ok or topology answer for which nothing was appended waits for nothing."""
-    real = Broker.provable
+    real = OpenBatch.provable
 
-    def provable(self: Broker) -> int:
-        if self.log.end == self.log.closed_end:
+    def provable(self: OpenBatch) -> int:
+        log = self.state.log
+        if log.end == log.closed_end:
             bug.strike()
-            return self.log.end
+            return log.end
         return real(self)
 
-    bug.replace(Broker, "provable", provable)
+    bug.replace(OpenBatch, "provable", provable)
 
 
 @mutation("G1", "G3")

@@ -48,7 +48,7 @@ def a_failure_is_told_before_it_is_stable(bug: Bug) -> None:
         if stays and entry.state == RETURNING and queue.logged and not rule.delays(failed):
             bug.strike()
             queue.come_back(*self.gathered[queue][-1])
-            self._broker.schedule(queue)
+            self._broker.state.schedule(queue)
         return stays
 
     bug.replace(Returning, "come_back", come_back)

@@ -193,12 +193,12 @@ def outcome_answered_at_once(bug: Bug) -> None:
             or broker.transactions.named(name) is not None
             or name in broker.state.outcomes.forgotten
         )
-        if known or name in broker.barred_names:
+        if known or name in broker.name_bars.offsets:
             real(broker, question)
             return
         bug.strike()
         raw = encode_outcome(name, Outcome.ROLLED_BACK, broker.clock.wall_ms)
-        broker.barred_names[name] = broker.append_record(raw)
+        broker.name_bars.offsets[name] = broker.batch.append_record(raw)
         waiting, broker.log.pending = broker.log.pending, deque()
         question.reply.send(
             Outcome.ROLLED_BACK.text

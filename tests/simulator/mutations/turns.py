@@ -15,7 +15,7 @@ def clients_flushed_before_the_journal_answers(bug: Bug) -> None:
 
     def end(self: TurnEngine) -> None:
         node = self.node
-        if node is not None and node.broker.leading and node.gate.appended:
+        if node is not None and node.broker.role.leading and node.gate.appended:
             node.gather(True)
             bug.strike()
             node.durable_to(node.gate.appended)

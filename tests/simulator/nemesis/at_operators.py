@@ -30,7 +30,7 @@ class Order(Strike):
         if not self.broker:
             return write_in_store(havoc, self.verb, self.command, self.about)
         node = havoc.node(self.broker)
-        if not node.up or node.paused or not node.node.broker.answering:
+        if not node.up or node.paused or not node.node.broker.role.answering:
             return False
         key = "to" if self.command == "step-down" else "broker"
         havoc.world.fault(self.verb, f"{self.command} {self.about} at {self.broker} {why}".rstrip())

@@ -219,7 +219,7 @@ class Havoc:
         if not self.has_operator or group is None:
             return
         node = self.node(group.primary)
-        if group.barred and node.up and not node.paused and node.node.broker.answering:
+        if group.barred and node.up and not node.paused and node.node.broker.role.answering:
             command(node, "admit", broker=group.barred[0].broker)
         elif group.barred and len(group.members) < group.min_insync and not node.paused:
             if node.up:

@@ -39,7 +39,7 @@ def a_broker_that_is_behind_is_named(group: Scenario) -> None:
     group.hold_disk(other)
     hand.begin(publish_confirmed, "q", b"1")
     group.until("sent", lambda: other.node.state.log.end > other.node.state.log.durable)
-    primary.node.broker.frozen = True
+    primary.node.broker.batch.frozen = True
     store(group, successor=other.name)
 
 

@@ -73,7 +73,7 @@ def what_a_branch_takes_away_is_handed_out(group: Scenario) -> None:
 @complaint("G8", "is on every listed broker")
 def who_leads_under_an_epoch_that_nobody_knows_hands_out(group: Scenario) -> None:
     hand = two_messages(group)
-    group.primary.node.broker.epoch += 1
+    group.primary.node.broker.role.epoch += 1
     hand(calls.get, "q")
 
 

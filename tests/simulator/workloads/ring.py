@@ -66,7 +66,7 @@ class Runner(Bank):
         session = self.client.session
         if session is None or session.node.store.group is None:
             return False
-        return session.node.node.broker.epoch == session.node.store.group.epoch
+        return session.node.node.broker.role.epoch == session.node.store.group.epoch
 
     def _put(self, transaction: ClientTransaction, token: str, hop: int) -> None:
         queue = RING[hop % len(RING)]

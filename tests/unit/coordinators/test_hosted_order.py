@@ -242,7 +242,7 @@ def test_no_transaction_commits_under_a_name_that_was_told_to_be_rolled_back(que
     core.settle()
     assert "the first is not taken" in outcome(first)
     assert core.node.state.outcomes.named("job") is Outcome.ROLLED_BACK
-    assert core.node.broker.barred_names == {}  # the outcomes are bounded
+    assert core.node.broker.name_bars.offsets == {}  # the outcomes are bounded
     core.commit(second, "job")
     core.settle()
     assert "transaction name 'job' is taken: a transaction of that name is rolled back" in outcome(second)
@@ -316,7 +316,7 @@ def test_who_deletes_an_empty_queue_asks_for_the_group() -> None:
 @pytest.mark.parametrize("logged", [True, False])
 def test_what_is_withheld_keeps_its_queue(since_an_earlier_group: bool, logged: bool) -> None:
     core = Hosted(Never)
-    core.broker.default_level = ReplicationLevel.ALL
+    core.broker.declarations.default_level = ReplicationLevel.ALL
     committer, other = core.clients(2)
     committer.method(QUEUE_DECLARE, "to", False, True, False, False, False, {} if logged else OUTSIDE_THE_LOG)
     core.settle()

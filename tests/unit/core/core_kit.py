@@ -68,7 +68,7 @@ class Core:
         self.turn()
         self.sync()
         self.broker = self.node.broker
-        assert self.broker.answering
+        assert self.broker.role.answering
 
     def turn(self) -> None:
         """End a turn; what it closed is not on the disk yet."""

@@ -6,8 +6,8 @@ import pytest
 
 from tests.unit.core.core_kit import Core, publish
 from understudy.broker.amqp.methods import CONFIRM_SELECT, TX_COMMIT, TX_SELECT, encode_method
-from understudy.broker.core import broker
 from understudy.broker.core.clients import connection
+from understudy.broker.core.turn import open_batch
 from understudy.broker.log import frame
 
 BODY = bytes(3_000)
@@ -20,7 +20,7 @@ def test_more_than_a_batch_may_hold_can_end_in_one_turn(begin: bytes, monkeypatc
     """Two messages of half a gigabyte each used to end the broker, and the next primary when its clients tried again."""
     monkeypatch.setattr(frame, "MAX_FRAME_BYTES", 12_000)
     monkeypatch.setattr(connection, "MANY_READS_BYTES", 1_000)
-    monkeypatch.setattr(broker, "LARGE_BATCH_BYTES", 6_000)
+    monkeypatch.setattr(open_batch, "LARGE_BATCH_BYTES", 6_000)
     core = Core()
     clients = [core.client() for _ in range(3)]
     core.queue(clients[0], "q")

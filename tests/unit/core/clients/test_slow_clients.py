@@ -63,7 +63,7 @@ def test_a_get_that_waits_takes_nothing_when_its_channel_is_gone(core: Core, cli
 def test_a_get_that_waits_takes_nothing_from_a_broker_that_does_not_lead_any_more(core: Core, client: Client) -> None:
     client.connection.set_congested(True)
     client.send(GET)
-    core.broker.leading = core.broker.answering = False  # `HaBroker.step_down`
+    core.broker.role.leading = core.broker.role.answering = False  # `HaBroker.step_down`
     client.connection.set_congested(False)
     core.turn()
     assert client.heard() == []

@@ -74,7 +74,7 @@ def test_an_id_that_nobody_gave_out_is_not_taken_for_another(sequence: int) -> N
     """Also one that does not fit into an id: cut to fit, it would be answered as another's."""
     core = Core()
     core.queue(core.client(), "q")
-    for epoch in (1, core.broker.epoch, 99_999):
+    for epoch in (1, core.broker.role.epoch, 99_999):
         assert ask(core, f"{epoch}.{sequence}") == f"error: transaction {epoch}.{sequence} was never opened"
 
 

@@ -60,7 +60,7 @@ class HandedOver:
         self.core.sync()
         self.core.sync()
         assert self.state.log.applied == self.state.log.closed_end
-        self.core.broker.frozen = True
+        self.core.broker.batch.frozen = True
 
     def recovered(self) -> BrokerState:
         """The state that the journal gives, when it is known how far it is stable."""

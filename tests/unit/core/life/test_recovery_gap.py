@@ -192,10 +192,10 @@ def test_an_outcome_that_was_forgotten_in_the_gap_stays_forgotten() -> None:
     core.queue(client, "q")
     state.outcomes.committed(1, "n", state.log.applied)
     first = core.node.checkpoint()
-    core.broker.append_record(record.encode_outcomes_trimmed(state.log.applied, 1))
+    core.broker.batch.append_record(record.encode_outcomes_trimmed(state.log.applied, 1))
     core.sync()
     begun = len(core.journal.frames)
-    core.broker.append_record(record.encode_rollback(2, 0, "n", ""))
+    core.broker.batch.append_record(record.encode_rollback(2, 0, "n", ""))
     core.sync()
     kept = core.journal.frames[begun:]
     found = recovered([first, *kept, core.node.checkpoint()]).state
@@ -211,12 +211,12 @@ def test_an_outcome_of_an_older_use_does_not_hide_a_later_one() -> None:
     core.queue(core.client(), "q")
     state.outcomes.committed(1, "n", state.log.applied)
     first = core.node.checkpoint()
-    core.broker.append_record(record.encode_outcomes_trimmed(state.log.applied, 1))
+    core.broker.batch.append_record(record.encode_outcomes_trimmed(state.log.applied, 1))
     core.sync()
     begun = len(core.journal.frames)
     core.queue(core.client(), "other")
     naming = core.node.checkpoint()
-    core.broker.append_record(record.encode_rollback(2, 0, "n", ""))
+    core.broker.batch.append_record(record.encode_rollback(2, 0, "n", ""))
     core.sync()
     core.queue(core.client(), "another")
     kept = core.journal.frames[begun:]

@@ -399,7 +399,7 @@ def test_a_name_that_came_with_a_duplicate_alone_may_be_barred(publisher: Publis
         publisher.core.sync()
     assert publisher.bodies("answers") == [b"rolled back"]
     state = publisher.core.node.state
-    publisher.core.broker.append_record(record.encode_outcomes_trimmed(state.log.applied, 0))
+    publisher.core.broker.batch.append_record(record.encode_outcomes_trimmed(state.log.applied, 0))
     publisher.core.sync()
     assert state.outcomes.named("job") is None
     publisher.put("b", b"3", channel=2)

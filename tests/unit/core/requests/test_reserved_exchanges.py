@@ -247,11 +247,11 @@ def test_a_plugin_adds_commands_and_may_answer_later() -> None:
     (request,) = waiting
     assert (request.arguments, request.user, request.vhost) == ({"to": "b2"}, "guest", "/")
     request.answer({"done": True})
-    core.broker.leaving = True  # from here on it goes nowhere: the core is being dropped
+    core.broker.role.leaving = True  # from here on it goes nowhere: the core is being dropped
     end = core.broker.log.end
     request.answer({"done": "again"})
     assert core.broker.log.end == end
-    core.broker.leaving = False
+    core.broker.role.leaving = False
     core.sync()
     client.method(BASIC_GET, "answers", True)
     (event,) = client.events()

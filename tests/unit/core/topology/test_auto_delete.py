@@ -105,8 +105,8 @@ def test_an_exchange_that_an_older_program_bound_is_not_declared_again(core: Cor
     queue = declare(client, "q", auto_delete=False)
     broker = core.broker
     flags = record.DURABLE | record.AUTO_DELETE
-    broker.append_record(record.encode_exchange_declare("/", "x", "direct", flags, NO_ARGUMENTS))
-    broker.append_record(record.encode_bind(False, "/", "x", queue.id, "old", NO_ARGUMENTS, True))
+    broker.batch.append_record(record.encode_exchange_declare("/", "x", "direct", flags, NO_ARGUMENTS))
+    broker.batch.append_record(record.encode_bind(False, "/", "x", queue.id, "old", NO_ARGUMENTS, True))
     core.sync()
     client.method(QUEUE_BIND, "q", "x", "new", False, {})
     assert records(core, record.EXCHANGE_DECLARE) == 0

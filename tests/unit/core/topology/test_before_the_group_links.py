@@ -35,7 +35,7 @@ def speaker() -> Speaker:
 def begins_to_lead(speaker: Speaker) -> None:
     """As a primary does: it confines itself to the oldest format, and answers nothing."""
     speaker.core.broker.log.confine(record.OLDEST_WRITTEN_VERSION)
-    speaker.core.broker.answering = False
+    speaker.core.broker.role.answering = False
 
 
 def asks(speaker: Speaker, method: int, *arguments: Any, channel: int = 1) -> list[str]:
@@ -47,7 +47,7 @@ def asks(speaker: Speaker, method: int, *arguments: Any, channel: int = 1) -> li
 def answers(speaker: Speaker, reads: int) -> list[str]:
     """The answers when the group has linked and reads formats up to ``reads``."""
     speaker.core.broker.log.confine(reads)
-    speaker.core.broker.answering = True
+    speaker.core.broker.role.answering = True
     speaker.core.sync()
     speaker.core.sync()
     return speaker.client.heard()

@@ -76,7 +76,7 @@ def test_nor_a_committed_one(core: Core, others: tuple[Client, Client]) -> None:
 def test_nor_one_that_waits_for_its_turn_in_a_queue_outside_the_log(
     core: Core, others: tuple[Client, Client], level: str, transactional: bool
 ) -> None:
-    core.broker.default_level = ReplicationLevel.ALL  # as the plugin sets it: without, there are no levels
+    core.broker.declarations.default_level = ReplicationLevel.ALL  # as the plugin sets it: without, there are no levels
     publisher, deleter = others
     durable = level != "none"
     publisher.method(QUEUE_DECLARE, "outside", False, durable, False, False, False, {"x-ha-replicate": level})

@@ -381,12 +381,12 @@ def test_a_new_primary_answers_when_it_knows_what_its_group_reads(shop: Shop, re
     chain(shop)
     broker, client = shop.core.broker, shop.core.client()
     broker.log.confine(record.OLDEST_WRITTEN_VERSION)
-    broker.answering = False
+    broker.role.answering = False
     client.connection.receive(encode_method(1, EXCHANGE_BIND, "e1", "e2", "", False, {}))
     client.connection.receive(publish_frames(1, "e2", "", PERSISTENT, b"x", FRAME_MAX))
     assert client.heard() == []
     broker.log.confine(reads)
-    broker.answering = True
+    broker.role.answering = True
     shop.core.sync()
     binds = reads == record.EXCHANGE_BINDINGS_VERSION
     assert client.heard() == ["exchange.bind-ok" if binds else "channel.close"]

@@ -54,7 +54,7 @@ async def opened(storage: FullStorage) -> NodeDriver:
     toml = f'[broker]\ndata = "{storage.directory}"\n[journal]\nsegment_bytes = "64KiB"\nreserve_bytes = "1MiB"\n'
     driver = NodeDriver(parse(toml), storage, Plugins())
     await driver.open()
-    while not driver.broker.answering:
+    while not driver.broker.role.answering:
         await driver.turned()
     return driver
 

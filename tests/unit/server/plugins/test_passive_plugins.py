@@ -241,9 +241,9 @@ def test_a_plugin_hears_who_leads_once_for_each_change() -> None:
     for now_ms in range(2, 5):
         guard.tick(now_ms)
     assert follower.heard == [True]
-    core.broker.leading = False
+    core.broker.role.leading = False
     guard.tick(5)
-    core.broker.leading = True
+    core.broker.role.leading = True
     guard.tick(6)
     guard.dropped("step-down")
     guard.tick(7)

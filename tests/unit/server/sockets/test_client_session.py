@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.server.fakes import FakeTransport
 from understudy.broker.config import parse
-from understudy.broker.core.broker import Broker
 from understudy.broker.core.clients.connection import Phase
+from understudy.broker.core.life.building import build_broker
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log.journal_gate import JournalGate
@@ -42,7 +42,7 @@ class FakeDriver:
 
     def __init__(self) -> None:
         self.limits = Limits(outgoing_bytes_per_client=1000)
-        self.broker = Broker(BrokerState(0), JournalGate(NoJournal()), self.limits, bytes)
+        self.broker = build_broker(BrokerState(0), JournalGate(NoJournal()), self.limits, bytes)
         self.users = UserDirectory(parse(""))
         self.sessions: set[ClientSession] = set()
         self.stopping = False

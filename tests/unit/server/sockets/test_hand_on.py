@@ -44,7 +44,7 @@ async def publish(driver: NodeDriver, count: int) -> None:
     assert node is not None
     [queue] = [queue for queue in node.state.registry.queues() if queue.name == "q"]
     for _ in range(count):
-        node.broker.publish([queue], Message("", "q", PROPERTIES, os.urandom(500), True), None)
+        node.broker.batch.publish([queue], Message("", "q", PROPERTIES, os.urandom(500), True), None)
         await driver.turned()
     while node.state.log.applied < node.state.log.end:
         await driver.turned()
@@ -80,8 +80,8 @@ async def test_it_holds_the_same_and_writes_on(tmp_path: Path, monkeypatch: pyte
             first, journal = driver.node, driver.journal
             assert first is not None
             gone = weakref.ref(first)
-            first.broker.frozen = True
-            first.broker.leading = False
+            first.broker.batch.frozen = True
+            first.broker.role.leading = False
             ended = await driver.hand_on("NOT_PRIMARY", "b1 has handed over to b2")
             assert ended is first
             await driver.open(ended)
@@ -121,7 +121,7 @@ async def test_what_it_cannot_tell_the_journal_says(tmp_path: Path, monkeypatch:
         declare(driver, "q")
         await publish(driver, 10)
         assert driver.node is not None
-        driver.node.broker.leading = False
+        driver.node.broker.role.leading = False
         driver.node.state.log.applied -= 1
         assert await driver.hand_on("NOT_PRIMARY", "b1 has handed over to b2") is None
         assert driver.journal is None
@@ -137,13 +137,13 @@ async def test_what_it_cannot_tell_the_journal_says(tmp_path: Path, monkeypatch:
 async def serves(driver: NodeDriver) -> BrokerNode:
     node = driver.node
     assert node is not None
-    while not node.broker.answering:
+    while not node.broker.role.answering:
         await driver.turned()
     return node
 
 
 def declare(driver: NodeDriver, name: str) -> None:
     assert driver.node is not None
-    driver.node.broker.declare_queue(
+    driver.node.broker.declarations.declare(
         "/", name, durable=True, auto_delete=False, arguments={}, level=ReplicationLevel.ALL, owner=None
     )

@@ -34,7 +34,8 @@ class Story:
     def __init__(self, *, leading: bool, urgent: bool = False) -> None:
         self.done: list[str] = []
         self.urgent = urgent
-        self.broker = SimpleNamespace(leading=leading, answering=leading, tick=lambda *_: None)
+        self.broker = SimpleNamespace(tick=lambda *_: None)
+        self.role = SimpleNamespace(leading=leading, answering=leading)
         self.state = SimpleNamespace(log=SimpleNamespace(position="nowhere"))
         self.driver = NodeDriver(
             parse(""),
