@@ -104,8 +104,8 @@ class BrokerReplicator:
         self._synced_first = 0
         self._refilling = False
         self._awaits_base = False
-        state.on_applied_tx.append(self._applied)
-        state.refused = self.no_votes
+        state.applying.on_applied_tx.append(self._applied)
+        state.applying.refuse(self.no_votes)
 
     # -- recovery ---------------------------------------------------------------------------------------------------
 
@@ -166,12 +166,12 @@ class BrokerReplicator:
         self.fresh = self.refill_due = True
         self.restarted_after = self._state.log.end
         self.epoch_seen = max(self.epoch_seen, self._state.log.epochs.newest)
-        self._state.on_prepare.append(self._vote)
+        self._state.taking.on_prepare.append(self._vote)
         self._drop_fallen_no_votes()
 
     def vote_no_more(self) -> None:
         """This broker is promoted: it decides what it prepares."""
-        self._state.on_prepare.remove(self._vote)
+        self._state.taking.on_prepare.remove(self._vote)
 
     # -- linking ----------------------------------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class BrokerReplicator:
         """
         log = self._state.log
         brought_without = self._brought_under > log.epochs.newest
-        not_there = not log.whole_after(log.applied) or self._state.refill_waits()
+        not_there = not log.whole_after(log.applied) or self._state.topology.refill_waits()
         return log.end > 0 and (self.fresh or brought_without or not_there)
 
     def note_founding(self, founding: int) -> None:
@@ -401,7 +401,7 @@ class BrokerReplicator:
         """
         self.fresh = True
         self.restarted_after = self._state.log.end
-        self._state.forget_transients()
+        self._state.topology.forget_transients()
 
     def cut(self, offset: int) -> None:
         """Drop what stands after ``offset``, durably."""
@@ -410,7 +410,7 @@ class BrokerReplicator:
         if offset < log.end:
             assert self._gate is not None
             self._gate.cut(offset)
-            self._state.cut(offset)
+            self._state.taking.cut(offset)
             self._drop_fallen_no_votes()
 
     # -- the log ----------------------------------------------------------------------------------------------------
@@ -424,7 +424,7 @@ class BrokerReplicator:
         if not header.first_offset <= log.end + 1 <= last:
             raise wire.WireError(f"batch {header.first_offset}..{last} does not follow {log.end}")
         try:
-            self._state.receive_batch(data)
+            self._state.taking.receive_batch(data)
         except Exception:
             self._drop_fallen_no_votes()  # it may have refused a PREPARE in front of what cannot be read
             raise
@@ -475,7 +475,7 @@ class BrokerReplicator:
 
     def _vote(self, tx: TxBuffer) -> None:
         # Who leads has whatever was opened under its own epoch: what it had lost with a restart is older.
-        sender_lacks = self._state.holes and tx.tx_id >> ID_EPOCH_SHIFT < self._link_epoch
+        sender_lacks = self._state.taking.holes and tx.tx_id >> ID_EPOCH_SHIFT < self._link_epoch
         vote, why = TransactionReplicator.vote(tx, self.restarted_after, sender_lacks)
         if vote is Vote.FAILED:
             self.say_no(tx, why)
@@ -605,7 +605,7 @@ class BrokerReplicator:
         elif kind == wire.TRANSACTION:
             records = snapshot.decode_transaction_piece(message)
             for offset, raw in records:  # all of them, before any is taken
-                state.check_known(raw, f"of a transaction, at offset {offset},")
+                state.taking.check_known(raw, f"of a transaction, at offset {offset},")
             if records:
                 tx_id = int.from_bytes(records[0][1][5:13], "big")
                 tx_queue = Queue(
@@ -627,7 +627,7 @@ class BrokerReplicator:
         if wire.base_form(message) == wire.BASE_OF_REFILL:
             # The log goes on, only what is not durable is added.
             epoch, applied = meta.starts[-1]
-            state.declare_missing(meta.topology, epoch, applied, meta.message_ids)
+            state.topology.declare_missing(meta.topology, epoch, applied, meta.message_ids)
             return
         kept = self._check_kept(message, at)
         self.part = True
@@ -635,7 +635,7 @@ class BrokerReplicator:
         for tx_id in self.no_votes.keys() - kept.keys():
             del self.no_votes[tx_id]  # what it refused goes, and comes anew; what stays is refused as before
         state.drop_transactions(kept)
-        state.holes = wire.base_is_lacking(message)
+        state.taking.note_holes(wire.base_is_lacking(message))
         state.log.restart_at(meta.offset, list(meta.starts))
         state.put_before_log()
         meta.install(state)

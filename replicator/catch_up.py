@@ -95,7 +95,7 @@ class CatchUp:
         kept = [(tx_id, each.sent) for tx_id, each in self._sent_of.items()]
         self._ready.append(wire.encode_base(form, self._meta(), kept, not self.refill and self._lacks_transients()))
         for queue in state.queues.values():
-            if not queue.logged or queue.id not in state.image.queues:
+            if not queue.logged or queue.id not in state.topology.image.queues:
                 continue
             subscription = ReplicatingSubscription(queue, held.get(queue.id, IdSet()), self.refill)
             if not self.refill:

@@ -41,7 +41,7 @@ class QueueReplicator:
         for entry_id, deadline_ms, redelivered, message, returned in entries:
             message.offset = position
             if message.moved:
-                self._state.has_moved = True
+                self._state.applying.note_moved()
             self.queue.enqueue(entry_id, message, deadline_ms)
             if redelivered:
                 self.queue.entries[entry_id].redelivered = True

@@ -36,14 +36,14 @@ class TransactionReplicator(QueueReplicator):
         may stand between events that the journal has kept.
         """
         state = self._state
-        tx = state.transaction(self.tx_id)
+        tx = state.taking.transaction(self.tx_id)
         events = tx.events
         first, last = (bisect_left(events, records[end][0], key=_offset) for end in (0, -1))
         held = {event[0] for event in events[first : last + 1]}
         in_order = first == len(events)
         for offset, raw in records:
             if offset not in held and offset != tx.closing_offset:
-                state.take_record(raw, offset)
+                state.taking.take_record(raw, offset)
         if not in_order:
             events.sort(key=_offset)
 
@@ -54,7 +54,7 @@ class TransactionReplicator(QueueReplicator):
         Args:
             tx: closed.
             restarted_after: this process holds nothing transient that stood in the log up to this offset.
-            sender_lacks: nor what the sender of the log has lost so itself of this one (`BrokerState.holes`).
+            sender_lacks: nor what the sender of the log has lost so itself of this one (`RecordTaking.holes`).
         """
         assert tx.closing is not None
         may_lack_transients = (

@@ -79,6 +79,7 @@ class Broker:
 
     def __init__(self, state: BrokerState, limits: Limits, random_bytes: Callable[[int], bytes], owned: Owned) -> None:
         self.state = state
+        self.topology = state.topology
         self.log = state.log
         self.limits = limits
         self.random_bytes = random_bytes
@@ -132,12 +133,12 @@ class Broker:
         log = self.log
         log.begin_epoch(epoch)
         self.role.lead(epoch, name)
-        state.lead()
+        state.applying.lead()
         self.batch.note_awaited()
-        offset = state.append_record(record.encode_epoch(epoch, name, transients_lost, self.clock.wall_ms))
-        for tx_id, csn in state.owed_commits():
-            state.append_record(record.encode_commit(tx_id, csn, self.clock.wall_ms))
-        self.name_bars.adopt(state.pending_bars())
+        offset = state.taking.append_record(record.encode_epoch(epoch, name, transients_lost, self.clock.wall_ms))
+        for tx_id, csn in state.applying.owed_commits():
+            state.taking.append_record(record.encode_commit(tx_id, csn, self.clock.wall_ms))
+        self.name_bars.adopt(state.applying.pending_bars())
         floor = epoch << ID_EPOCH_SHIFT
         for queue in state.queues.values():
             queue.activate(floor, floor)
@@ -174,7 +175,7 @@ class Broker:
 
     def commit_refused(self, tx: TxBuffer, *, brings: bool = False) -> str:
         """Why ``tx`` may not commit now, "" if it may; with ``brings`` it is about to publish more."""
-        if self.state.registry.refusing and (overflow := self.moving.overflow_of(tx)):
+        if self.topology.registry.refusing and (overflow := self.moving.overflow_of(tx)):
             return overflow
         if tx.ids and (conflict := self.deduplicating.conflict(tx)):
             return conflict
@@ -303,7 +304,7 @@ class Broker:
         elif not self.returning.come_back(queue, entry, rule, failed):
             return
         if entry.state == READY:  # else that is told when the message is at its place
-            for told in self.state.on_requeued:
+            for told in self.hooks.on_requeued:
                 told(queue, entry)
         self.state.schedule(queue)
 
@@ -391,14 +392,14 @@ class Broker:
         consumers = list(queue.consumers)
         for consumer in consumers:
             consumer.cancelled_by_broker()
-        bound = self.state.registry.exchanges_of(queue)
+        bound = self.topology.registry.exchanges_of(queue)
         if queue.level.declared_in_log:
             self.batch.append_record(record.encode_queue_delete(queue.id, queue.durable))
         else:
-            self.state.remove_local(queue)
+            self.state.topology.remove_local(queue)
         if queue.owner is not None:
             queue.owner.exclusive_queues.remove(queue)
-        delete_unbound(self.batch, bound)
+        delete_unbound(self.topology.registry, self.batch.append_record, bound)
         if consumers:
             completions = self.completions
             telling = [each.tell_cancelled for each in consumers]

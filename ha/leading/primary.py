@@ -120,7 +120,7 @@ class Primary:
         self._former = former
         self.backups: dict[BrokerId, RemoteBackup] = {}
         self.absent = AbsentBackups(config.broker)
-        broker.state.on_moved.append(self._moved)
+        broker.state.applying.on_moved.append(self._moved)
         self.log_format = LogFormat(broker.log, config.newest_record_format)
         self._admission = Admission(config, broker, group.epoch, self.in_sync, self.log_format, self.backups, host)
         self._fitness = Fitness(config, broker.log, self.in_sync, coordination, next_request, vouched, host)
@@ -445,7 +445,7 @@ class Primary:
         tx = state.transactions.get(tx_id)
         if tx is not None:
             return bool(tx.outcome_offset) and tx.rolls_back
-        return state.outcomes.of_id(tx_id, self._broker.transactions.newest_id) is Outcome.ROLLED_BACK
+        return state.applying.outcomes.of_id(tx_id, self._broker.transactions.newest_id) is Outcome.ROLLED_BACK
 
     def link_lost(self, link: Link, reason: str) -> None:
         """A listed member stays in the set; a joiner starts anew when it comes back."""

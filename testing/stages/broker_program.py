@@ -87,7 +87,7 @@ class WatchedDriver(NodeDriver):
     def _look(self, vhost: str) -> dict[str, Any]:
         node = self.node
         assert node is not None, "it serves"
-        found = node.state.registry.vhosts.get(vhost)  # there is none before it is first used
+        found = node.state.topology.registry.vhosts.get(vhost)  # there is none before it is first used
         queues: dict[str, Queue] = found.queues if found is not None else {}
         due_ms = [ms for each in queues.values() if (ms := _due_ms(each))]
         return {

@@ -177,7 +177,7 @@ def _batch(rules: Rules, world: World, primary: Broker, backup: Broker) -> Itera
 
 
 def _voted_on(rules: Rules) -> tuple[int, ...]:
-    """A branch is voted on when it is prepared, and on its commit nobody votes (BrokerState.on_prepare)."""
+    """A branch is voted on when it is prepared, and on its commit nobody votes (RecordTaking.on_prepare)."""
     if rules.bug == "commit-is-voted-on":
         return (DTX_PREPARE, PREPARE)
     return (DTX_PREPARE,) if rules.bounds.branch else (PREPARE,)

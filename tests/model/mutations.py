@@ -405,19 +405,19 @@ BRANCHES = {
         "a promotion rolls back what is in doubt, as it does with what is open",
         more(BOTH, branch=True, crashes=1),
         "G2",
-        "DESIGN 6 (H-45); BrokerState._take_epoch",
+        "DESIGN 6 (H-45); RecordTaking._take_epoch",
     ),
     "prepared-is-committed": Mutation(
         "a promotion commits what is in doubt: DTX_PREPARE is taken for PREPARE",
         more(BOTH, branch=True, crashes=1),
         "G2",
-        "DESIGN 6; BrokerState.apply_prepare",
+        "DESIGN 6; Applying.apply_prepare",
     ),
     "commit-is-voted-on": Mutation(
         "a backup may refuse the commit of a prepared branch, which is then rolled back",
         more(BOTH, branch=True, noes=1),
         "G4",
-        "BrokerState._take_prepare",
+        "RecordTaking._take_prepare",
     ),
     "rollback-ok-at-once": Mutation(
         "a manager is told that its branch is rolled back before ROLLBACK is stable",
@@ -475,7 +475,7 @@ MOVES = {
         "a primary moves a message that a client has taken",
         more(CATCH_UP, events=0, dequeue=True, move=True, crashes=1),
         "",
-        "Queue.mark_dequeuing; BrokerState.apply_move",
+        "Queue.mark_dequeuing; Applying.apply_move",
         safe="a MOVE without a body changes nothing where its message is not in the old queue",
     ),
 }

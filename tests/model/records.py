@@ -173,7 +173,7 @@ def common_offset(one: Log, other: Log) -> int:
 def applied(log: Log, stable: int, deciding: bool = False, start: int = 0) -> int:
     """How far a broker that knows ``stable`` has applied ``log``.
 
-    It stops before a PREPARE whose decision it does not know, or not for good (BrokerState.apply_prepare, decision 0002).
+    It stops before a PREPARE whose decision it does not know, or not for good (Applying.apply_prepare, decision 0002).
 
     Args:
         log: of a broker that follows it from its beginning, or from ``start`` on.
@@ -211,7 +211,7 @@ def apply(content: int, log: Log, after: int, upto: int, lacks: int = 0, decided
             content &= ~A
         elif kind == ENTER:
             content |= E
-        elif kind == MOVE and content & A:  # without A a broker has no body for E (BrokerState.apply_move)
+        elif kind == MOVE and content & A:  # without A a broker has no body for E (Applying.apply_move)
             content = content & ~A | E
         elif kind == PREPARE and committed:
             events = tx.events & ~lacks

@@ -1,6 +1,6 @@
 """Steps that a primary does by itself, at once, whenever it has learnt something: the end of its turn.
 
-The stable position is found (Primary.stable_offset), applied (BrokerState.apply_prepare: the place of the decision), and the
+The stable position is found (Primary.stable_offset), applied (Applying.apply_prepare: the place of the decision), and the
 role becomes active (Primary._consider_active). Doing this at the first possible moment covers every later one: that the turn
 ended late is the same as that what it rests on was learnt late.
 """

@@ -118,8 +118,8 @@ class Walked:
 
 
 def assert_as_walked(state: BrokerState, walked: Walked) -> None:
-    assert state.image.records() == walked.records()
-    for name, vhost in state.registry.vhosts.items():
+    assert state.topology.image.records() == walked.records()
+    for name, vhost in state.topology.registry.vhosts.items():
         found: dict[int | Exchange, set[tuple[Exchange, AnyBinding]]] = {}
         kinds = {exchange.name: exchange.kind for exchange in vhost.exchanges.values()}
         for exchange in vhost.exchanges.values():
@@ -137,13 +137,13 @@ def assert_as_walked(state: BrokerState, walked: Walked) -> None:
         for queue_id, queue in state.queues.items():
             assert set(vhost.bound.of(queue_id)) == found.get(queue_id, set())
             if queue.vhost == name:
-                of_it = state.registry.exchanges_of(queue)
+                of_it = state.topology.registry.exchanges_of(queue)
                 assert len(of_it) == len(set(of_it))
                 assert set(of_it) == {exchange for exchange, _ in found.get(queue_id, ())}
         assert (
             vhost.bound._groups.keys() | vhost.onward._groups.keys() == found.keys()
         )  # nothing is kept of what is gone
-    assert state.image.onward == sum(isinstance(key[2], str) for key in walked.bindings)
+    assert state.topology.image.onward == sum(isinstance(key[2], str) for key in walked.bindings)
 
 
 @settings(max_examples=300, deadline=None)
@@ -153,28 +153,28 @@ def test_bindings_by_queue_and_by_exchange(raws: list[bytes], rebuilt: bool) -> 
     begun = [queue_declare(queue_id, "a") for queue_id in (1, 2, 3, 4)]
     begun += [exchange_declare(vhost, "x", "direct", False) for vhost in ("/", "v")]
     for raw in begun + raws:
-        if raw[0] in BINDS and not state.image.holds_what_is_bound(raw):
+        if raw[0] in BINDS and not state.topology.image.holds_what_is_bound(raw):
             continue
         if raw[0] == record.QUEUE_DECLARE and record.decode_queue_declare(raw, 5, len(raw))[0] in state.queues:
             continue  # an id is given once
-        state.append_record(raw)
+        state.taking.append_record(raw)
         state.log.apply_up_to(state.log.end)
         walked.apply(raw)
         assert_as_walked(state, walked)
     if rebuilt:
-        state.rebuild_registry()
+        state.topology.rebuild_registry()
         assert_as_walked(state, walked)
     for queue_id in (1, 2, 3, 4):
-        state.append_record(record.encode_queue_delete(queue_id, True))
+        state.taking.append_record(record.encode_queue_delete(queue_id, True))
     for vhost in ("/", "v"):
         for exchange in ("x", "amq.direct", "amq.topic"):
-            state.append_record(record.encode_exchange_delete(vhost, exchange, True))
+            state.taking.append_record(record.encode_exchange_delete(vhost, exchange, True))
     state.log.apply_up_to(state.log.end)
-    assert not state.image.bindings
-    assert not state.image.onward
-    assert not state.image._bound._groups
-    assert not state.image._bound_to._groups
-    assert not any(vhost.bound or vhost.onward for vhost in state.registry.vhosts.values())
+    assert not state.topology.image.bindings
+    assert not state.topology.image.onward
+    assert not state.topology.image._bound._groups
+    assert not state.topology.image._bound_to._groups
+    assert not any(vhost.bound or vhost.onward for vhost in state.topology.registry.vhosts.values())
 
 
 @given(

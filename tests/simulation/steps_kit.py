@@ -37,7 +37,7 @@ def lose_an_event(group: Scenario, node: SimNode) -> None:
     """Of the open transaction this broker has one event less than the primary."""
     tx = group.transaction(node)
     assert tx is not None
-    node.node.state._release(tx.cut(tx.events[-1][0] - 1))
+    node.node.state.applying.release(tx.cut(tx.events[-1][0] - 1))
 
 
 def ask_now(client: SimClient, question: str) -> Program:

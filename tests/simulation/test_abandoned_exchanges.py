@@ -7,14 +7,14 @@ import pytest
 from tests.simulator import calls
 from tests.simulator.scenario import Hand, Scenario, scenario
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.state import EMPTY_TABLE
+from understudy.broker.core.state.raw_records import EMPTY_TABLE
 from understudy.broker.log import record
 
 GRACE_MS = Limits().auto_delete_grace_ms
 
 
 def there(group: Scenario) -> list[str]:
-    exchanges = group.primary.node.state.registry.vhost("/").exchanges
+    exchanges = group.primary.node.state.topology.registry.vhost("/").exchanges
     return sorted(name for name in exchanges if name and not name.startswith("amq."))
 
 

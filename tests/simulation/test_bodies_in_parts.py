@@ -116,7 +116,7 @@ def test_all_restart_when_the_body_is_there() -> None:
         group.until("it is confirmed", lambda: order.over)
         group.everywhere("q", LARGE)
         for node in group.nodes:
-            (entry,) = node.node.state.registry.vhost("/").queues["q"].entries.values()
+            (entry,) = node.node.state.topology.registry.vhost("/").queues["q"].entries.values()
             assert node.node.state.oldest_live_offset() <= entry.message.offset < node.node.state.log.applied - PARTS
             group.crash(node)
         for node in group.nodes:

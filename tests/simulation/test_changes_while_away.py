@@ -278,5 +278,7 @@ def test_names_that_many_declare_and_delete_at_once() -> None:
         assert not any(order.error for order in orders)
         group.ready()
         group.run_ms(500)
-        first, *others = [{queue.id: queue.name for queue in node.node.state.registry.queues()} for node in group.nodes]
+        first, *others = [
+            {queue.id: queue.name for queue in node.node.state.topology.registry.queues()} for node in group.nodes
+        ]
         assert others == [first, first]

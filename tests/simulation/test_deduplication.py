@@ -100,7 +100,7 @@ def test_policies_that_differ_between_brokers() -> None:
         for node in group.nodes:
             policy = Policy(name="p", pattern="^q$", definition={"max-length": limits[node.name]})
             node.policies = Policies([policy])
-            node.node.state.registry.policies = node.policies
+            node.node.state.topology.registry.policies = node.policies
         hand = group.hand()
         hand(calls.declare, "q")
         for number in range(5):

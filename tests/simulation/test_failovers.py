@@ -76,7 +76,7 @@ def test_each_broker_leads_in_turn(hard: bool) -> None:
 def test_a_failover_without_queues() -> None:
     """empty_backup_failover (QPID-5430): the new primary is active though it has nothing to wait for."""
     with scenario(empty=True) as group:
-        assert not list(group.primary.node.state.registry.queues())
+        assert not list(group.primary.node.state.topology.registry.queues())
         group.replace_primary(group.backups[0])
         hand = served(group)
         hand(calls.declare, "q")

@@ -91,7 +91,7 @@ def test_expired_is_told_apart_from_rolled_back(way: Callable[[Scenario], None])
         transaction(group, "late")
         late_id, undone_id = transaction(group), transaction(group, commits=False)
         group.run_ms(TRIM_MS)
-        assert [len(node.node.state.outcomes) <= LIMIT for node in group.nodes] == [True] * 3
+        assert [len(node.node.state.applying.outcomes) <= LIMIT for node in group.nodes] == [True] * 3
         expected = {
             "late": "committed",
             late_id: "committed",
@@ -111,10 +111,10 @@ def test_expired_is_told_apart_from_rolled_back(way: Callable[[Scenario], None])
         for number in range(MANY):
             transaction(group, f"again {number}")
         group.run_ms(TRIM_MS)
-        assert [len(node.node.state.outcomes) <= LIMIT for node in group.nodes] == [True] * 3
+        assert [len(node.node.state.applying.outcomes) <= LIMIT for node in group.nodes] == [True] * 3
         for subject in (late_id, "late"):
             assert group.fate(subject) == "expired"
-        assert len({node.node.state.outcomes.encode() for node in group.nodes}) == 1, (
+        assert len({node.node.state.applying.outcomes.encode() for node in group.nodes}) == 1, (
             "every broker has forgotten the same"
         )
 
@@ -150,5 +150,5 @@ def test_a_long_transaction_keeps_the_name_that_it_began_with() -> None:
         for number in range(MANY):
             transaction(group, f"tx {number}")
         group.run_ms(TRIM_MS)
-        assert group.primary.node.state.outcomes.named("other") is None
+        assert group.primary.node.state.applying.outcomes.named("other") is None
         long.committed("n")

@@ -131,5 +131,5 @@ def refuse(group: Group, refusing: SimNode) -> list[int]:
 
     primary._refused = hear  # type: ignore[method-assign]
     replicator = refusing.extension.replicator
-    refusing.node.state.on_prepare[:] = [lambda tx: replicator.say_no(tx, "refused by the test")]
+    refusing.node.state.taking.on_prepare[:] = [lambda tx: replicator.say_no(tx, "refused by the test")]
     return refused_at

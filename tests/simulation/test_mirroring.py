@@ -55,7 +55,7 @@ def test_each_step_is_mirrored(seed: int) -> None:
         steps("failover")
         for node in group.nodes:
             if node.up:
-                names = {queue.name for queue in node.node.state.registry.queues()}
+                names = {queue.name for queue in node.node.state.topology.registry.queues()}
                 assert {"before.q", "after.q", "failover.q"} <= names
                 assert not any(name.endswith("deleted") for name in names)
 

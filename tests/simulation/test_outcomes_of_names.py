@@ -50,7 +50,7 @@ def test_a_name_that_was_barred_under_an_earlier_primary_is_asked_for_when_that_
         for number in range(12):
             commit_under(group, f"tx {number}")
         group.run_ms(1_000)
-        assert successor.node.state.outcomes.named("n") is None
+        assert successor.node.state.applying.outcomes.named("n") is None
         assert group.fate("n") == "rolled back"
 
 

@@ -32,7 +32,7 @@ def test_a_rolling_restart_keeps_the_outcome(seed: int) -> None:
             group.run_ms(5_000)
             node.start()
             group.until("settled", lambda: group.cluster.settled() and len(group.members) == 3)
-        outcome = group.primary.node.state.outcomes.named("job")
+        outcome = group.primary.node.state.applying.outcomes.named("job")
         assert outcome is not None
         assert outcome.text == "committed"
         group.check()

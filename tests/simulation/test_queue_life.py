@@ -216,7 +216,7 @@ def test_an_auto_delete_exchange_goes_with_its_last_binding() -> None:
 
 
 def has_exchange(group: Scenario, name: str) -> list[bool]:
-    return [name in node.node.state.registry.vhost("/").exchanges for node in group.nodes if node.up]
+    return [name in node.node.state.topology.registry.vhost("/").exchanges for node in group.nodes if node.up]
 
 
 @WHICH

@@ -42,7 +42,7 @@ def test_what_was_deleted_unseen_goes_with_the_refill() -> None:
         group.heal()
         group.ready()
         assert group.queue(other, "fleeting") is None
-        assert other.node.state.image.records() == successor.node.state.image.records()
+        assert other.node.state.topology.image.records() == successor.node.state.topology.image.records()
 
 
 def test_an_exchange_of_the_same_name_is_the_one_that_was_refilled() -> None:
@@ -80,8 +80,8 @@ def test_an_exchange_of_the_same_name_is_the_one_that_was_refilled() -> None:
         assert log.epochs.newest == 1
         group.free_disk(other)
         group.ready()
-        assert other.node.state.image.records() == successor.node.state.image.records()
-        assert type(other.node.state.registry.vhost("/").exchanges["news"]).__name__ == "FanoutExchange"
+        assert other.node.state.topology.image.records() == successor.node.state.topology.image.records()
+        assert type(other.node.state.topology.registry.vhost("/").exchanges["news"]).__name__ == "FanoutExchange"
 
 
 def test_what_was_declared_and_not_applied_goes_if_it_was_deleted_unseen() -> None:
@@ -95,7 +95,7 @@ def test_what_was_declared_and_not_applied_goes_if_it_was_deleted_unseen() -> No
         group.hold_disk(successor)
         hands[0].begin(calls.declare, "fleeting", durable=False)
         hands[1].begin(calls.declare_exchange, "news", "direct", durable=False)
-        group.until("received", lambda: "news" in other.node.state.registry.vhost("/").exchanges)
+        group.until("received", lambda: "news" in other.node.state.topology.registry.vhost("/").exchanges)
         group.run_ms(50)
         group.cut_both(first, other)
         hands[2].begin(calls.delete, "fleeting")
@@ -117,8 +117,8 @@ def test_what_was_declared_and_not_applied_goes_if_it_was_deleted_unseen() -> No
         group.heal()
         group.ready()
         assert group.queue(other, "fleeting") is None
-        assert other.node.state.image.records() == successor.node.state.image.records()
-        assert type(other.node.state.registry.vhost("/").exchanges["news"]).__name__ == "FanoutExchange"
+        assert other.node.state.topology.image.records() == successor.node.state.topology.image.records()
+        assert type(other.node.state.topology.registry.vhost("/").exchanges["news"]).__name__ == "FanoutExchange"
 
 
 def test_a_transaction_whose_events_came_in_another_order_is_not_refused() -> None:

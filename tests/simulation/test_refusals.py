@@ -44,14 +44,14 @@ def test_a_base_that_is_put_again_does_not_take_a_refusal_away() -> None:
         half_sent(group, joiner)
         replicator = joiner.extension.replicator
         refused: list[int] = []
-        votes = list(joiner.node.state.on_prepare)
+        votes = list(joiner.node.state.taking.on_prepare)
 
         def refuse(tx: TxBuffer) -> None:
             refused.append(tx.tx_id)
-            joiner.node.state.on_prepare = votes
+            joiner.node.state.taking.on_prepare = votes
             replicator.say_no(tx, "refused by the test: a defect of its copy")
 
-        joiner.node.state.on_prepare = [refuse]
+        joiner.node.state.taking.on_prepare = [refuse]
         said: list[int] = []
         before = group.cluster.network.on_sent
 

@@ -11,7 +11,7 @@ from tests.simulator.group import PERSISTENT
 from tests.simulator.scenario import Scenario, publish_confirmed, scenario
 from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.limits import Limits
-from understudy.broker.core.state import EMPTY_TABLE
+from understudy.broker.core.state.raw_records import EMPTY_TABLE
 from understudy.broker.log import record
 from understudy.broker.log.journal_recovery import recover
 from understudy.broker.log.position import ID_EPOCH_SHIFT
@@ -153,7 +153,7 @@ def journal_of_a_broker_alone(group: Scenario) -> MemoryStorage:
     journal = recover(storage, identity, group.cluster.knobs.journal, node.recovery, checkpoint=node.checkpoint).journal
     node.open(journal, 0, 1_700_000_000_000)
     state = node.state
-    state.append_record(
+    state.taking.append_record(
         record.encode_queue_declare(node.broker.declarations.next_id(), "/", "q", record.DURABLE, EMPTY_TABLE)
     )
     (queue,) = state.queues.values()

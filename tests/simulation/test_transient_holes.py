@@ -266,7 +266,7 @@ def test_who_has_not_applied_all_that_it_lacks_ends_it_when_it_leads() -> None:
 def assert_news(group: Scenario, kind: str, *, durable: bool, keys: list[str]) -> None:
     """Every broker has this exchange of the name ``news``, with bindings of these routing keys."""
     for node in group.nodes:
-        exchange = node.node.state.registry.vhost("/").exchanges.get("news")
+        exchange = node.node.state.topology.registry.vhost("/").exchanges.get("news")
         assert exchange is not None, node.name
         assert (exchange.kind, exchange.durable) == (kind, durable), node.name
         assert [binding.routing_key for binding in exchange.bindings.values()] == keys, node.name

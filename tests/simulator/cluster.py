@@ -355,16 +355,16 @@ class SimCluster:
             "bytes that wait to become stable": broker.unstable.held,
             "connections whose turn has not ended": len(broker.batch.publishers),
             "names that are barred and not known": [
-                name for name in broker.name_bars.offsets if state.outcomes.named(name) is None
+                name for name in broker.name_bars.offsets if state.applying.outcomes.named(name) is None
             ],
             "no_votes": list(replicator.no_votes),
-            "owed commits": list(state.owed),
-            "branches that an operator has completed": list(state.completions),
+            "owed commits": list(state.applying.owed),
+            "branches that an operator has completed": list(state.applying.completions),
             "branches whose time is over": [
                 str(work) for work in broker.dtx._branches.values() if _is_over(work, broker)
             ],
             # Every 250 ms the surplus is trimmed, and a tenth of what there may be with it.
-            "outcomes": max(0, len(state.outcomes) - broker.limits.outcome_limit * 11 // 10),
+            "outcomes": max(0, len(state.applying.outcomes) - broker.limits.outcome_limit * 11 // 10),
             "connections that have ended": len(
                 broker.reception.connections - {session.connection for session in node.clients}
             ),
@@ -401,7 +401,7 @@ class SimCluster:
 
     @staticmethod
     def _topology(node: SimNode) -> list[bytes]:
-        return sorted(node.node.state.image.records())
+        return sorted(node.node.state.topology.image.records())
 
     def report(self) -> Report:
         epoch = self.store.group.epoch if self.store.group is not None else 0

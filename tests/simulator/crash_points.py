@@ -28,7 +28,7 @@ def points_of_death(node: SimNode, others: list[SimNode]) -> set[str]:
     found: set[str] = last
     for tx in node.node.state.transactions.values():
         found.update(_undecided(node, primary, backups, tx))
-    for tx_id in node.node.state.owed:
+    for tx_id in node.node.state.applying.owed:
         found.add("CP-36")  # what is applied was answered in the same turn
         found.update(_decided(backups, tx_id))
     return found

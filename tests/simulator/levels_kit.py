@@ -20,7 +20,7 @@ def declare(hand: Hand, name: str, level: str = "", *, durable: bool = False, **
 
 def held(node: SimNode, name: str) -> list[bytes] | None:
     """The bodies in that queue of one broker; None if it has no such queue."""
-    queue = node.node.state.registry.vhost("/").queues.get(name)
+    queue = node.node.state.topology.registry.vhost("/").queues.get(name)
     if queue is None:
         return None
     queue.sort()

@@ -56,10 +56,10 @@ class Release:
     def install(self, state: BrokerState) -> None:
         """Let ``state`` take what this release knows, and nothing else."""
         newest = record.NEWEST_KINDS.get(self.record_formats[1], FUTURE_KIND)
-        for kind in [kind for kind in state._takers if kind > newest]:
-            del state._takers[kind]
+        for kind in [kind for kind in state.taking._takers if kind > newest]:
+            del state.taking._takers[kind]
         for kind in self.kinds:
-            state._takers[kind] = lambda buf, at, end, offset, transient: None
+            state.taking._takers[kind] = lambda buf, at, end, offset, transient: None
 
 
 THIS: Final = Release(name="this")

@@ -228,7 +228,7 @@ class Scenario(Group):
     @staticmethod
     def queue(node: SimNode, name: str) -> Queue | None:
         """The replicated queue of that name as ``node`` has it."""
-        found = node.node.state.registry.vhost("/").queues.get(name)
+        found = node.node.state.topology.registry.vhost("/").queues.get(name)
         return found if found is not None and found.logged else None
 
     def bodies(self, node: SimNode, name: str) -> list[bytes]:

@@ -40,7 +40,7 @@ class Next:
 
         def init(state: BrokerState, *args: Any, **more: Any) -> None:
             self._init(state, *args, **more)
-            state._takers[FUTURE_KIND] = lambda buf, at, end, offset, transient: None
+            state.taking._takers[FUTURE_KIND] = lambda buf, at, end, offset, transient: None
 
         def tick(broker: Broker, now_ms: int, wall_ms: int) -> None:
             self._tick(broker, now_ms, wall_ms)

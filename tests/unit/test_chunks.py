@@ -140,7 +140,7 @@ def test_a_backup_takes_a_large_batch_as_any_other() -> None:
     states = [BrokerState(), BrokerState()]
     for state, data in zip(states, (bytes(large_batch()), memoryview(bytes(large_batch()))), strict=True):
         state.log.restart_at(99, [(3, 1)])
-        state.receive_batch(data)  # type: ignore[arg-type]
+        state.taking.receive_batch(data)  # type: ignore[arg-type]
     taken = [[argument for _, _, argument in state.log.pending] for state in states]
     assert [targets for _, targets in taken[0]] == [targets for _, targets in taken[1]]
     for (one, _), (other, _) in zip(*taken, strict=True):

@@ -94,7 +94,7 @@ def prepared_in(packed: bytes) -> int:
 
 
 def _sorted(state: BrokerState, vhost: str, after: bytes) -> _Rest:
-    tx_ids: dict[Xid, int | None] = {xid: None for where, xid in state.completions if where == vhost}
+    tx_ids: dict[Xid, int | None] = {xid: None for where, xid in state.applying.completions if where == vhost}
     for tx in state.prepared_branches():
         if tx.branch is not None and tx.branch.vhost == vhost:
             tx_ids[tx.branch.xid] = tx.tx_id
@@ -104,7 +104,7 @@ def _sorted(state: BrokerState, vhost: str, after: bytes) -> _Rest:
 
 def _state_of(state: BrokerState, vhost: str, row: _Row) -> int | None:
     """How the branch is in doubt now; None if it is not."""
-    completion = state.completions.get((vhost, row.xid))
+    completion = state.applying.completions.get((vhost, row.xid))
     if completion is not None:
         return _COMMITTED if completion.committed else _ROLLED_BACK
     return _PREPARED if row.tx_id in state.transactions else None

@@ -121,7 +121,7 @@ class DtxManager:
                 queue = broker.state.queues.get(queue_id)
                 if queue is not None:
                     queue.lock(entry_id)
-            if broker.state.deduplicates:
+            if broker.state.applying.deduplicates:
                 broker.deduplicating.adopt(tx)
 
     def content(self, name: BranchName) -> TxBuffer | None:
@@ -139,7 +139,7 @@ class DtxManager:
             ResourceErrorSoft: there are too many.
         """
         known = self._branches.get(name)
-        if known is not None or name in self._broker.state.completions:
+        if known is not None or name in self._broker.state.applying.completions:
             state = known.state.value if known is not None else "completed by an operator"
             raise BranchKnownError(
                 f"branch {name[1]} in vhost '{name[0]}' is known ({state}); start with join to work on it"
@@ -328,7 +328,7 @@ class DtxManager:
     def complete(self, channel: AskingChannel, key: int, name: BranchName, commit: bool, answer: Answer) -> None:
         """An operator decides a prepared branch; the log remembers it."""
         work = self._branches.get(name)
-        if work is None and name not in self._broker.state.completions:
+        if work is None and name not in self._broker.state.applying.completions:
             self._not_there(channel, key, name)
             return
         if work is None or work.state is not BranchState.PREPARED:
@@ -350,7 +350,7 @@ class DtxManager:
 
     def forget(self, channel: AskingChannel, key: int, name: BranchName, answer: Answer) -> None:
         broker = self._broker
-        if name in broker.state.completions:
+        if name in broker.state.applying.completions:
             if not broker.log.may_hold(record.DTX_FORGET):
                 raise ResourceErrorSoft(
                     "a broker of the group, or one that is expected, cannot read that this is forgotten: upgrade it"
@@ -413,7 +413,7 @@ class DtxManager:
             work.timeout_ms = work.timeout_ms or self._broker.limits.dtx_timeout_ms
             work.deadline_ms = self._clock.running_ms + work.timeout_ms
             self._look_ms = min(self._look_ms, work.deadline_ms)
-        tell = partial(_tell_decision, committed, work.name in self._broker.state.completions)
+        tell = partial(_tell_decision, committed, work.name in self._broker.state.applying.completions)
         returning = self._broker.returning
         if returning.gathered and not committed:  # what the branch had taken is back when that is stable
             returning.write()
@@ -432,7 +432,7 @@ class DtxManager:
         """
         work = self._branches.get(name)
         if work is None:
-            if name not in self._broker.state.completions:
+            if name not in self._broker.state.applying.completions:
                 self._not_there(channel, key, name)
             elif answer is None:
                 raise IllegalStateError(f"branch {name[1]} in vhost '{name[0]}' was completed by an operator")

@@ -16,7 +16,7 @@ def branches_in_doubt(state: BrokerState) -> Iterator[InDoubt]:
     Which these are is settled by the first step; each row is made when it is asked for.
     """
     prepared = state.prepared_branches()
-    completed = list(state.completions.items())
+    completed = list(state.applying.completions.items())
     for tx in prepared:
         yield _prepared(state, tx)
     for name, completion in completed:

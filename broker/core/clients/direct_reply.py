@@ -80,7 +80,7 @@ class DirectReply:
             NotFoundError: nobody consumes under that name.
         """
         vhost = self._channel.connection.vhost
-        if name != NAME and name not in self._channel.broker.state.registry.vhost(vhost).queues:
+        if name != NAME and name not in self._channel.broker.state.topology.registry.vhost(vhost).queues:
             raise NotFoundError.queue(name, vhost)
 
 

@@ -59,7 +59,7 @@ class ExchangeBindings(Names):
         if start is not None and end is not None and (destination, routing_key, octets) in start.bindings:
             self._check_format(start, end)
             self._append(True, start, end, routing_key, octets)
-            delete_unbound(self._broker.batch, [start])
+            delete_unbound(self._broker.state.topology.registry, self._broker.batch.append_record, [start])
         self._answer(no_wait, EXCHANGE_UNBIND, EXCHANGE_UNBIND_OK)
 
     def _check_destination(self, start: Exchange, end: Exchange) -> None:

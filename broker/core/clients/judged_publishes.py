@@ -46,6 +46,8 @@ class JudgedPublishes:
     def __init__(self, broker: ClientsPort) -> None:
         self._broker = broker
         self._batch = broker.batch
+        self._applying = broker.state.applying
+        self._topology = broker.state.topology
 
     def done(self, publish: Publish, queues: list[Queue]) -> bool:
         """Judge a publish that was routed to ``queues``; True if it is done then, False if it is to go on as any other.
@@ -59,7 +61,7 @@ class JudgedPublishes:
         publishing = channel.publishing
         fresh, whole = queues, False
         ids: Sequence[MessageId] = ()
-        if broker.state.deduplicates and queues and has_headers(message.properties):
+        if self._applying.deduplicates and queues and has_headers(message.properties):
             if publishing.demarcation.active:
                 broker.deduplicating.check(queues, message, channel.connection.vhost)
                 return False
@@ -74,7 +76,7 @@ class JudgedPublishes:
                 return True
         elif publishing.demarcation.active:
             return False
-        if broker.state.registry.refusing and not self._taken(publish, fresh, ids, whole):
+        if self._topology.registry.refusing and not self._taken(publish, fresh, ids, whole):
             return True
         if ids or fresh is not queues:
             self._publish(publish, fresh, ids)

@@ -31,7 +31,7 @@ class Names:
         self._channel = channel
         self._connection = channel.connection
         self._broker = channel.broker
-        self._registry = channel.broker.state.registry
+        self._registry = channel.broker.state.topology.registry
 
     def _require(self, action: str, kind: str, name: str) -> None:
         user = self._connection.user

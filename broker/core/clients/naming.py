@@ -178,7 +178,7 @@ class Naming(Names):
         if existing is not None:
             if if_unused and existing.bindings:
                 raise PreconditionFailedError.in_use("exchange", name, vhost)
-            delete_exchange(self._broker.batch, existing)
+            delete_exchange(self._broker.state.topology.registry, self._broker.batch.append_record, existing)
         self._answer(no_wait, EXCHANGE_DELETE, EXCHANGE_DELETE_OK)
 
     # -- queues ---------------------------------------------------------------------------------------------------
@@ -367,7 +367,7 @@ class Naming(Names):
             )
         else:
             self._registry.unbind(queue.vhost, exchange.name, key)
-        delete_unbound(self._broker.batch, [exchange])
+        delete_unbound(self._broker.state.topology.registry, self._broker.batch.append_record, [exchange])
 
     def _purge(self, args: tuple[Any, ...]) -> None:
         name, no_wait = args

@@ -61,7 +61,7 @@ class Publishing:
         self._enqueue = channel.broker.batch.publish
         self._complete = channel.broker.completions.complete
         self._count = channel.broker.counters.count
-        self._registry = channel.broker.state.registry
+        self._registry = channel.broker.state.topology.registry
         self.demarcation: Transacting | Association = channel.transacting
         self.confirming = False
         self._parted_bytes = channel.broker.limits.parted_bytes

@@ -90,6 +90,7 @@ class Transacting:
         self._clock = channel.broker.clock
         self._hooks = channel.broker.hooks
         self._complete = channel.broker.completions.complete
+        self._applying = channel.broker.state.applying
         self.active = False
         self._tx_id = 0
         self._told_id = 0
@@ -189,7 +190,7 @@ class Transacting:
     def _may_be_barred(self, session: Session) -> bool:
         """True if its name is barred, or may have been since it was opened: bars are trimmed like all outcomes."""
         broker, name = self._broker, session.tx.name
-        outcomes = broker.state.outcomes
+        outcomes = self._applying.outcomes
         barred = outcomes.named(name) is Outcome.ROLLED_BACK or broker.name_bars.is_barred(name)
         return barred or outcomes.unbarred_upto > session.opened_at
 
@@ -271,7 +272,7 @@ class Transacting:
     def _name_taken(self, session: Session) -> str:
         """Why its name is taken; "" if it is free."""
         broker, tx = self._broker, session.tx
-        outcome = broker.state.outcomes.named(tx.name)
+        outcome = self._applying.outcomes.named(tx.name)
         if outcome is not None:
             why = f"a transaction of that name is {outcome.text}"
         elif broker.name_bars.is_barred(tx.name):  # not stably yet: a primary that was replaced must not say more

@@ -132,5 +132,5 @@ class PriorWaits:
             return Outcome.COMMITTED
         if tx_id in transactions.open_ids or (tx is not None and tx.closed_undecided):
             return Outcome.PENDING
-        outcome = transactions.broker.state.outcomes.of_id(tx_id, transactions.newest_id)
+        outcome = transactions.broker.state.applying.outcomes.of_id(tx_id, transactions.newest_id)
         return Outcome.ROLLED_BACK if outcome is Outcome.ROLLED_BACK else Outcome.COMMITTED

@@ -22,6 +22,8 @@ class TransactionRecorder:
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
+        self._log = state.log
+        self._taking = state.taking
 
     def enqueue(self, tx: TxBuffer, queues: list[Queue], deadlines_ms: list[int], message: Message) -> None:
         """Record that ``message`` is to go to ``queues`` (all of them in the log) if ``tx`` commits."""
@@ -47,12 +49,12 @@ class TransactionRecorder:
                 return
             body = message.content()
         head = record.encode_tx_enqueue(tx.tx_id, targets, message, transient)
-        offset = message.offset = state.log.append(head, message.properties, body)
+        offset = message.offset = self._log.append(head, message.properties, body)
         if not tx.first_offset:
             state.transactions[tx.tx_id] = tx
         tx.add(offset, message, targets, head, transient)
-        if tx.size_bytes > state.tx_memory_bytes:
-            state.spill_body(message)
+        if tx.size_bytes > self._taking.tx_memory_bytes:
+            self._taking.spill_body(message)
 
     def begin_body(self, tx: TxBuffer, message: Message) -> PartedBody:
         """The body of ``message`` is recorded in parts now: by :meth:`body_part` until it is all there, then :meth:`enqueue`."""
@@ -67,8 +69,8 @@ class TransactionRecorder:
         part = body.octets()[start : start + size]
         head = record.encode_body_part(tx.tx_id, body.number, start, len(part), False)
         if len(part) >= LARGE_BYTES:
-            state.log.hold_large()
-        offset = state.log.append(head, named_bytes(part))
+            self._log.hold_large()
+        offset = self._log.append(head, named_bytes(part))
         if not tx.first_offset:
             state.transactions[tx.tx_id] = tx
         tx.bodies().places[offset] = (body, start, start + len(part))
@@ -78,22 +80,21 @@ class TransactionRecorder:
     def _enqueue_parted(self, tx: TxBuffer, targets: list[Target], message: Message, transient: bool) -> None:
         """As :meth:`enqueue`. A message that is a transaction of its own stays in memory."""
         assert tx.parts is not None
-        state = self._state
         body = tx.parts.at(message.offset)
         head, tail = record.encode_tx_enqueue_parted(tx.tx_id, targets, message, transient, body.number, tx.own)
         if message.size < LARGE_BYTES:
             message.body = bytes(message.content())
-        offset = state.log.append(head, message.properties, tail)
+        offset = self._log.append(head, message.properties, tail)
         tx.parts.places[offset] = (body, 0, message.size)
         tx.add(offset, message, targets, head, transient)
-        if not tx.own and tx.size_bytes > state.tx_memory_bytes:
-            state.spill_body(message)
+        if not tx.own and tx.size_bytes > self._taking.tx_memory_bytes:
+            self._taking.spill_body(message)
 
     def dequeue(self, tx: TxBuffer, groups: list[Group]) -> None:
         """Record that these ids leave these queues if ``tx`` commits."""
         state = self._state
         raw = record.encode_tx_dequeue(tx.tx_id, groups)
-        offset = state.log.append(raw)
+        offset = self._log.append(raw)
         if not tx.first_offset:
             state.transactions[tx.tx_id] = tx
         tx.add(offset, None, groups, raw, False)
@@ -105,7 +106,7 @@ class TransactionRecorder:
         """
         state = self._state
         first_ids: dict[int, tuple[int, int]] = {}
-        offset = state.log.end + 1
+        offset = self._log.end + 1
         for queue_id, count in tx.enqueue_counts().items():
             queue = state.queues.get(queue_id)
             if queue is None:  # deleted, and the deletion is stable
@@ -138,9 +139,9 @@ class TransactionRecorder:
             state.transactions[tx.tx_id] = tx
         # Never transient, though all its events may be: its outcome may be asked for after every broker has restarted, one
         # after the other, and a refill brings no outcomes.
-        appended = state.log.append(record.encode_prepare(prepare))
+        appended = self._log.append(record.encode_prepare(prepare))
         assert appended == offset
-        state.close_transaction(tx, prepare, offset)
+        self._taking.close_transaction(tx, prepare, offset)
         return offset
 
     def prepare_branch(self, tx: TxBuffer, name: BranchName, time_ms: int) -> int:
@@ -152,31 +153,30 @@ class TransactionRecorder:
         branch = DtxBranch(
             vhost=name[0],
             xid=name[1],
-            offset=state.log.end + 1,
+            offset=self._log.end + 1,
             time_ms=time_ms,
             events=tx.logged_events,
             digest=tx.digest,
             durable_events=tx.durable_events,
             durable_digest=tx.durable_digest,
         )
-        offset = state.log.append(record.encode_dtx_prepare(tx.tx_id, branch))
+        offset = self._log.append(record.encode_dtx_prepare(tx.tx_id, branch))
         assert offset == branch.offset
         state.transactions[tx.tx_id] = tx
-        state.prepare_branch(tx, branch)
+        self._taking.prepare_branch(tx, branch)
         return offset
 
     def roll_back_for_operator(self, tx: TxBuffer, time_ms: int) -> int:
         """Append DTX_ROLLBACK: an operator has decided. Returns its offset."""
         assert tx.branch is not None
         raw = record.encode_dtx_rollback(tx.tx_id, time_ms, tx.branch.vhost, tx.branch.xid)
-        offset = self._state.append_record(raw)
+        offset = self._taking.append_record(raw)
         assert tx.rolls_back
         return offset
 
     def rollback(self, tx: TxBuffer, time_ms: int, reason: str) -> int:
         """Append ROLLBACK; its effects come when it is stable. Returns its offset."""
-        state = self._state
         raw = record.encode_rollback(tx.tx_id, time_ms, tx.name, reason)
-        offset = state.append_record(raw)
+        offset = self._taking.append_record(raw)
         assert tx.rolls_back
         return offset

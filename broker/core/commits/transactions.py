@@ -3,7 +3,7 @@
 One commit goes through here in this order: the channel's publishes and accepts (:meth:`Transactions.publish`,
 :meth:`~Transactions.accept`) are told to the transaction's observer; the coordinator, which holds the commit order, calls
 :meth:`~Transactions.prepare_ordered`: PREPARE; when that is stable the state applies the transaction and appends COMMIT
-(``BrokerState.apply_prepare``); its completion is :meth:`~Transactions._decided`, and the channel hears of it. A ROLLBACK after
+(``Applying.apply_prepare``); its completion is :meth:`~Transactions._decided`, and the channel hears of it. A ROLLBACK after
 a PREPARE is told when it is stable itself.
 
 A branch of a distributed transaction (``dtx_manager.py``) is closed before that, by :meth:`~Transactions.prepare_branch`:
@@ -75,6 +75,8 @@ class Transactions:
         self._count = broker.counters.count
         self.choice = CoordinatorChoice() if choice is None else choice
         self._state = broker.state
+        self._applying = broker.state.applying
+        self._taking = broker.state.taking
         self.recorder = TransactionRecorder(broker.state)
         self.observers: TransactionObserverFactory = PersistingObserverFactory(self.recorder)
         self.engines: list[TransactionObserverFactory] = []
@@ -145,7 +147,7 @@ class Transactions:
         ``judged``: :meth:`fresh` has found that ``queues`` take it.
         """
         broker = self._broker
-        if self._state.deduplicates and not judged and not tx.own:
+        if self._applying.deduplicates and not judged and not tx.own:
             queues = self.fresh(tx, queues, message)
             if not queues:
                 return
@@ -168,12 +170,12 @@ class Transactions:
             for queue_id, _, _ in local:
                 self._state.queues[queue_id].uncommitted += 1
             tx.add_unlogged(message, local)
-            if not tx.own and tx.size_bytes > self._state.tx_memory_bytes:
-                self._state.spill_body(message)
+            if not tx.own and tx.size_bytes > self._taking.tx_memory_bytes:
+                self._taking.spill_body(message)
 
     def fresh(self, tx: TxBuffer, queues: list[Queue], message: Message) -> list[Queue]:
         """Those of ``queues`` of which ``message``, published within ``tx``, is no duplicate."""
-        if not self._state.deduplicates or not queues or message.moved:
+        if not self._applying.deduplicates or not queues or message.moved:
             return queues
         return self._broker.deduplicating.within(tx, queues, message)
 
@@ -202,7 +204,7 @@ class Transactions:
         self.publish(tx, queues, message, expiration_ms)
         enqueued_at = broker.log.end
         tx.observer.prepare(tx)
-        offset = self.recorder.prepare(tx, self._state.csn + 1, self._clock.expiry_now())
+        offset = self.recorder.prepare(tx, self._applying.csn + 1, self._clock.expiry_now())
         self._complete(offset, self._own_decided, tx)
         return enqueued_at, offset
 
@@ -253,7 +255,7 @@ class Transactions:
             tx.observer.rollback(tx)
             tx.observed_by(None)
         else:
-            self._state.forget_unlogged(tx, reason)
+            self._applying.forget_unlogged(tx, reason)
         self._count("rolled_back")
         return offset
 
@@ -305,7 +307,7 @@ class Transactions:
             self._observer(tx)  # its primary was another broker, or it has no event that is recorded
         if tx.observer is not None:
             tx.observer.prepare(tx)
-        offset = self.recorder.prepare(tx, self._state.csn + 1, self._clock.expiry_now())
+        offset = self.recorder.prepare(tx, self._applying.csn + 1, self._clock.expiry_now())
         self._complete(offset, self._decided, tx)
 
     def commit_ordered(self, tx: TxBuffer) -> None:

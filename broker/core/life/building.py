@@ -86,7 +86,7 @@ def _owned(state: BrokerState, gate: JournalGate, limits: Limits, clock: Clock) 
         counters=counters,
         reception=reception,
         unstable=UnstableBytes(limits, reception),
-        hooks=Hooks(state.on_requeued),
+        hooks=Hooks(state.applying.on_requeued),
         completions=completions,
         batch=batch,
         name_bars=NameBars(state.log, clock, batch.append_record),

@@ -223,7 +223,7 @@ class Compaction:
         state = self._state
         if state.first_unresolved() <= limit or state.log.applied <= limit:
             return False
-        if not state.deduplicates:
+        if not state.applying.deduplicates:
             return True
         return state.id_windows.oldest_needed(checkpoint_offset, limit + 1) > limit
 

@@ -43,7 +43,9 @@ def continue_state(ended: BrokerState, begun: BrokerState) -> None:
     meta = Meta.of(ended, whole_log=True)
     begun.log.continue_from(ended.log)
     meta.install(begun)
-    begun.holes, begun.has_moved = ended.holes, ended.has_moved
+    begun.taking.note_holes(ended.taking.holes)
+    if ended.applying.has_moved:
+        begun.applying.note_moved()
     begun.again.continue_from(ended.again)
     for queue_id, queue in begun.queues.items():
         before = ended.queues[queue_id]

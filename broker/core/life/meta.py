@@ -9,7 +9,6 @@ from typing import Final
 import attrs
 
 from understudy.broker.core.state import BrokerState
-from understudy.broker.core.topology.registry import TopologyImage
 from understudy.broker.log import record
 from understudy.broker.log.journal_gate import check_format
 from understudy.broker.transactions.dtx_branch import BranchName, Completion
@@ -32,7 +31,7 @@ _COMPLETION: Final = Struct(">BQQ")
 class Meta:
     """The applied state at ``offset``, less the messages and the transactions.
 
-    ``owed``: `BrokerState.owed`, as (transaction id, CSN). ``completions``: `BrokerState.completions`. ``message_ids``: what
+    ``owed``: `Applying.owed`, as (transaction id, CSN). ``completions``: `Applying.completions`. ``message_ids``: what
     `IdWindows.encode` says.
     """
 
@@ -56,13 +55,13 @@ class Meta:
         starts = tuple(start for start in log.epochs.starts() if whole_log or start[1] <= log.applied)
         return cls(
             offset=log.applied,
-            csn=state.csn,
+            csn=state.applying.csn,
             starts=starts,
-            topology=tuple(state.image.records()),
-            outcomes=state.outcomes,
-            owed=tuple(state.owed.items()),
-            completions=dict(state.completions),
-            message_ids=state.id_windows.encode(state.queues) if state.deduplicates else b"",
+            topology=tuple(state.topology.image.records()),
+            outcomes=state.applying.outcomes,
+            owed=tuple(state.applying.owed.items()),
+            completions=dict(state.applying.completions),
+            message_ids=state.id_windows.encode(state.queues) if state.applying.deduplicates else b"",
         )
 
     def encode(self) -> bytes:
@@ -158,13 +157,7 @@ class Meta:
 
         ``later``: topology records behind this, which ``state`` has applied already.
         """
-        state.image = TopologyImage()
-        state.refilled_exchanges.clear()
-        for raw in (*self.topology, *later):
-            state.image.apply(raw[0] & 0x7F, bytes((raw[0] & 0x7F,)) + raw[1:])
-        state.outcomes = self.outcomes
-        state.owed = dict(self.owed)
-        state.completions = dict(self.completions)
-        state.csn = max(state.csn, self.csn)
-        state.rebuild_registry()
+        state.topology.install((*self.topology, *later))
+        state.applying.install(self.outcomes, dict(self.owed), self.completions, self.csn)
+        state.topology.rebuild_registry()
         state.id_windows.install(state.queues, self.message_ids)

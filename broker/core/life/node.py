@@ -197,7 +197,7 @@ class BrokerNode:
         """
         state = self.state
         oldest = state.oldest_live_offset()
-        if state.deduplicates:
+        if state.applying.deduplicates:
             oldest = state.id_windows.oldest_needed(checkpoint_offset, oldest)
         if oldest <= state.log.start:  # a message from before a catch-up: its segment is dead but for it
             return 0

@@ -26,7 +26,6 @@ from understudy.broker.log.frame import BatchHeader
 from understudy.broker.log.move_record import decode_move
 from understudy.broker.log.pending import Change
 from understudy.broker.log.record import Target
-from understudy.broker.transactions.outcomes import Outcomes
 
 _U32: Final = Struct(">I")
 _UNDOING: Final = (record.OUTCOMES_TRIMMED, record.COMMIT, record.DTX_FORGET)
@@ -69,7 +68,7 @@ class Recovery:
         if self._gap_end:
             self._note_behind_gap(header.first_offset, data)
         try:
-            self._state.receive_batch(data)
+            self._state.taking.receive_batch(data)
         except (record.UnknownKindError, record.UnknownExchangeTypeError) as error:
             raise NewerJournalError(header.first_offset, error) from error
         log.apply_up_to(header.stable)
@@ -83,7 +82,7 @@ class Recovery:
             stable = journal_gate.JournalGate.restarted_at(mark)
             self._behind_gap = [each for each in self._behind_gap if each[0] <= offset]
             if stable is None:
-                self._state.cut(offset)
+                self._state.taking.cut(offset)
                 self._cut_gaps(offset)
             else:  # a base follows, which says all that the gap may have done
                 self._restart(stable)
@@ -131,7 +130,8 @@ class Recovery:
 
     def _take_again(self, again: AgainNote) -> None:
         state = self._state
-        state.has_moved = take_again(state.queues, again) or state.has_moved
+        if take_again(state.queues, again):
+            state.applying.note_moved()
 
     def _take_settled(self, settled: SettledNote) -> None:
         state = self._state
@@ -149,12 +149,11 @@ class Recovery:
         self._gaps.append((begin, end))
         log.skip_to(end)
         log.pending.append((begin + 1, Change.GAP, None))
-        self._state.deduplicates = True  # the gap may have declared what drops duplicates
+        self._state.applying.deduplicate()  # the gap may have declared what drops duplicates
 
     def _pass_gap(self, _: None) -> None:
         """Everything before the gap is applied; some outcomes may be forgotten, and the broker that fills the gap says which."""
-        self._state.outcomes = Outcomes()
-        self._state.completions = {}
+        self._state.applying.forget_decisions()
         self._state.id_windows.begin_gap()
 
     def _cut_gaps(self, offset: int) -> None:
@@ -236,22 +235,24 @@ class Recovery:
         """
         state = self._state
         since = [raw for offset, raw in self._behind_gap if meta.offset < offset <= state.log.applied]
-        known, owed, completions = state.outcomes, state.owed, state.completions
+        known, owed, completions = state.applying.outcomes, state.applying.owed, state.applying.completions
         windows = state.id_windows
         time = windows.time_ms, windows.time_at
         meta.install(state, [raw for raw in since if raw[0] in record.TOPOLOGY])
         windows.end_gap(state.queues, meta.offset, time)
         # What was owed before the gap, and is not by ``meta``, was paid in it.
-        state.owed.update({tx_id: csn for tx_id, csn in owed.items() if known.decided_at(tx_id) > meta.offset})
-        state.completions.update({name: each for name, each in completions.items() if each.offset > meta.offset})
+        state.applying.owed.update({tx_id: csn for tx_id, csn in owed.items() if known.decided_at(tx_id) > meta.offset})
+        state.applying.completions.update(
+            {name: each for name, each in completions.items() if each.offset > meta.offset}
+        )
         for raw in since:
             if raw[0] == record.OUTCOMES_TRIMMED:
-                state.outcomes.trim(*record.decode_outcomes_trimmed(raw, 5))
+                state.applying.outcomes.trim(*record.decode_outcomes_trimmed(raw, 5))
             elif raw[0] == record.COMMIT:
-                state.owed.pop(record.decode_commit(raw, 5)[0], None)
+                state.applying.owed.pop(record.decode_commit(raw, 5)[0], None)
             elif raw[0] == record.DTX_FORGET and record.decode_dtx_forget(raw, 5) not in completions:
-                state.completions.pop(record.decode_dtx_forget(raw, 5), None)
-        state.outcomes.add(known)  # after the trims, since a name that they have made free may be in use again
+                state.applying.completions.pop(record.decode_dtx_forget(raw, 5), None)
+        state.applying.outcomes.add(known)  # after the trims, since a name that they have made free may be in use again
         self._gaps.clear()
         self._behind_gap.clear()
 
@@ -260,10 +261,10 @@ class Recovery:
         log = self._state.log
         log.epochs.cut(log.end)  # a checkpoint may speak of one whose first batch was lost behind it
         log.durable = log.end
-        self._state.forget_transients()
+        self._state.topology.forget_transients()
         for queue in self._state.queues.values():
             queue.sort()  # messages that were written again came behind younger ones
-        self._state.end_recovery()
+        self._state.topology.end_recovery()
 
 
 def encode_checkpoint(state: BrokerState, extras: bytes) -> bytes:

@@ -50,6 +50,8 @@ class Moving:
         self._broker = broker
         self._clock = broker.clock
         self._batch = broker.batch
+        self._applying = broker.state.applying
+        self._topology = broker.state.topology
         self._role = broker.role
         self._totals = broker.counters.totals
         self.waiting: dict[Queue, deque[tuple[Entry, int]]] = {}
@@ -172,7 +174,8 @@ class Moving:
             return 0
         dead = dead_letter(entry.message, queue.name, record.REJECTED, rule, self._clock.wall_ms)
         dead.give_body(entry.message.content(), 0)
-        broker.state.has_moved = True
+        if not self._applying.has_moved:
+            self._applying.note_moved()
         broker.transactions.publish(tx, targets, dead, None)
         self._count(record.REJECTED)
         return MESSAGE_BYTES + len(dead.properties) + dead.size
@@ -246,7 +249,7 @@ class Moving:
 
     def _targets(self, queue: Queue, message: Message, rule: DeadLetterRule, reason: int) -> list[Queue]:
         """The queues that a message which dies in ``queue`` goes to."""
-        vhost = self._broker.state.registry.vhost(queue.vhost)
+        vhost = self._topology.registry.vhost(queue.vhost)
         if rule.exchange not in vhost.exchanges:
             return []
         targets = route_all(vhost, rule.exchange, rule.routing_keys(message), message.properties)[:MAX_TARGETS]

@@ -57,6 +57,7 @@ class Deduplicating:
         self._broker = broker
         self._clock = broker.clock
         self._count = broker.counters.count
+        self._topology = broker.state.topology
         self._stated_ms = 0
 
     # -- publishes --------------------------------------------------------------------------------------------------------
@@ -200,7 +201,7 @@ class Deduplicating:
 
     def _exchange_window(self, exchange: str, vhost: str) -> IdWindow | None:
         """The window of an exchange that the newest records have."""
-        found = self._broker.state.registry.vhost(vhost).exchanges.get(exchange)
+        found = self._topology.registry.vhost(vhost).exchanges.get(exchange)
         if found is None or found.deduplication is None:
             return None
         return self._broker.state.id_windows.exchanges.get((vhost, exchange))

@@ -44,7 +44,7 @@ class Expiry:
     def _expire_queues(self) -> None:
         """Delete queues that were unused for ``x-expires``, and auto-delete queues whose consumers went with an earlier primary."""
         broker = self._broker
-        for queue in list(broker.state.registry.queues()):
+        for queue in list(broker.state.topology.registry.queues()):
             if queue.deleted or queue.consumers or queue in broker.moving.waiting:
                 continue
             unused_ms = self._clock.running_ms - queue.used_ms
@@ -98,7 +98,7 @@ class Expiry:
         """
         self._adopted = {
             exchange: None
-            for vhost in self._broker.state.registry.vhosts.values()
+            for vhost in self._broker.state.topology.registry.vhosts.values()
             for exchange in vhost.exchanges.values()
             if exchange.auto_delete and exchange.had_binding and not exchange.bindings
         }
@@ -117,16 +117,16 @@ class Expiry:
         if not self._adopted or self._clock.running_ms - self._adopted_ms < broker.limits.auto_delete_grace_ms:
             return
         for exchange in self._adopted:
-            there = broker.state.registry.vhost(exchange.vhost).exchanges.get(exchange.name) is exchange
+            there = broker.state.topology.registry.vhost(exchange.vhost).exchanges.get(exchange.name) is exchange
             if there and not exchange.bindings:
-                delete_exchange(broker.batch, exchange)
+                delete_exchange(broker.state.topology.registry, broker.batch.append_record, exchange)
         self._adopted = {}
 
     def _trim_outcomes(self) -> None:
         """Forget outcomes that are older than their time to live, by this primary's own monotonic clock."""
         broker = self._broker
         limits = broker.limits
-        outcomes = broker.state.outcomes
+        outcomes = broker.state.applying.outcomes
         applied = broker.log.applied
         marks = self._outcome_marks
         if not marks or self._clock.now_ms - marks[-1][0] >= MARK_EVERY_MS:

@@ -60,10 +60,10 @@ def _ask(broker: CommitsPort, question: _Question) -> None:
     subject = question.subject
     unknown_name = (
         not is_own_id(subject)
-        and broker.state.outcomes.named(subject) is None
+        and broker.state.applying.outcomes.named(subject) is None
         and broker.transactions.named(subject) is None
         and not broker.name_bars.is_barred(subject)
-        and subject not in broker.state.outcomes.forgotten
+        and subject not in broker.state.applying.outcomes.forgotten
     )
     offset = broker.name_bars.bar(subject) if unknown_name else broker.batch.barrier()
     broker.completions.complete(offset, lambda asked: _answer(broker, asked), question)
@@ -77,11 +77,11 @@ def _answer(broker: CommitsPort, question: _Question) -> None:
         return
     if not broker.name_bars.is_barred(subject):
         broker.name_bars.forget(subject)
-    outcome = broker.state.outcomes.named(subject)
+    outcome = broker.state.applying.outcomes.named(subject)
     if outcome is None:  # a barred name would be known by now
         if broker.transactions.named(subject) is not None:
             outcome = Outcome.PENDING
-        elif subject in broker.state.outcomes.forgotten:
+        elif subject in broker.state.applying.outcomes.forgotten:
             outcome = Outcome.EXPIRED
         else:
             _ask(broker, question)  # it ended meanwhile without an outcome under its name: bar the name first
@@ -100,5 +100,5 @@ def _own_outcome(broker: CommitsPort, text: str) -> str:
     tx = broker.state.transactions.get(tx_id)
     if tx_id in broker.transactions.open_ids or (tx is not None and tx.closed_undecided):
         return Outcome.PENDING.text
-    outcome = broker.state.outcomes.of_id(tx_id, broker.transactions.newest_id)
+    outcome = broker.state.applying.outcomes.of_id(tx_id, broker.transactions.newest_id)
     return outcome.text if outcome is not None else f"error: transaction {text} was never opened"

@@ -43,7 +43,7 @@ class Reply:
     def send(self, text: str, **fields: Any) -> bool:
         """Answer with ``text`` and these properties. Returns whether the answer was published to the reply queue."""
         broker = self._broker
-        queue = broker.state.registry.vhost(self._vhost).queues.get(self._queue)
+        queue = broker.state.topology.registry.vhost(self._vhost).queues.get(self._queue)
         if queue is None or broker.role.leaving:
             return False
         fields["headers"] = {BROKER_HEADER: broker.role.name, EPOCH_HEADER: broker.role.epoch}

@@ -5,8 +5,8 @@ So one deletion may end a chain of exchanges. The primary decides which of them 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from understudy.broker.log import record
 
@@ -14,38 +14,24 @@ if TYPE_CHECKING:
     from understudy.broker.core.topology.exchanges import Exchange
     from understudy.broker.core.topology.registry import Registry
 
-
-class HoldsRegistry(Protocol):
-    """A state with the newest registry (``BrokerState``)."""
-
-    @property
-    def registry(self) -> Registry: ...
+AppendRecord = Callable[[bytes], int]
+"""Appends a whole record; returns its offset."""
 
 
-class AppendsRecords(Protocol):
-    """The open batch of a broker that leads (``OpenBatch``)."""
-
-    @property
-    def state(self) -> HoldsRegistry: ...
-
-    def append_record(self, raw: bytes) -> int:
-        """Append a whole record; returns its offset."""
-
-
-def delete_exchange(batch: AppendsRecords, exchange: Exchange) -> None:
+def delete_exchange(registry: Registry, append_record: AppendRecord, exchange: Exchange) -> None:
     """Delete ``exchange``, and auto-delete exchanges that were bound to nothing else."""
     going = [exchange]
     while going:
         gone = going.pop()
-        sources = batch.state.registry.sources_of(gone)
-        batch.append_record(record.encode_exchange_delete(gone.vhost, gone.name, gone.durable))
+        sources = registry.sources_of(gone)
+        append_record(record.encode_exchange_delete(gone.vhost, gone.name, gone.durable))
         going += _unbound(sources)
 
 
-def delete_unbound(batch: AppendsRecords, exchanges: Iterable[Exchange]) -> None:
+def delete_unbound(registry: Registry, append_record: AppendRecord, exchanges: Iterable[Exchange]) -> None:
     """Delete those of ``exchanges`` that are auto-delete and have just lost their last binding."""
     for exchange in _unbound(exchanges):
-        delete_exchange(batch, exchange)
+        delete_exchange(registry, append_record, exchange)
 
 
 def _unbound(exchanges: Iterable[Exchange]) -> list[Exchange]:

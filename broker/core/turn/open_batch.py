@@ -65,6 +65,8 @@ class OpenBatch:
         self.frozen = self.eager = False
         self._alone = True
         self._log = state.log
+        self._apply_enqueue = state.applying.apply_enqueue
+        self._append_record = state.taking.append_record
         self._gate = gate
         self._clock = clock
         self._expiry_now = clock.expiry_now
@@ -161,7 +163,7 @@ class OpenBatch:
         """Append a rare record, after the dequeues that were settled before it."""
         self.close_dequeues()
         self.eager = True
-        return self.state.append_record(raw)
+        return self._append_record(raw)
 
     def barrier(self) -> int:
         """The log's end, behind a barrier that is still to be sent: when stable, every listed member has acknowledged since.
@@ -287,7 +289,7 @@ class OpenBatch:
         """Apply what this broker has published to queues with limits, or with a deadline."""
         message, targets, subscriptions = argument
         state = self.state
-        state.apply_enqueue((message, targets))
+        self._apply_enqueue((message, targets))
         for queue_id, entry_id, deadline in targets:
             queue = state.queues.get(queue_id)
             if queue is None:

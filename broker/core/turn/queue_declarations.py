@@ -72,7 +72,7 @@ class QueueDeclarations:
                 overfull=state.overfull.append,
                 withholds=state.withhold.append,
             )
-            state.add_local(queue)
+            state.topology.add_local(queue)
         else:
             flags = (record.DURABLE if durable else 0) | (record.AUTO_DELETE if auto_delete else 0)
             if not level.messages_in_log:

@@ -50,7 +50,7 @@ class AppliedFacts:
         self._seen = (0, 0, 0)
         self._since_ms = 0
         self._told = True
-        state.on_applied_tx.append(self._applied)
+        state.applying.on_applied_tx.append(self._applied)
 
     def _applied(self, tx: TxBuffer) -> None:
         if tx.state is TxState.COMMITTED and tx.prepare is not None:

@@ -38,7 +38,7 @@ def listen(broker: WatchedPort, listener: Listener) -> None:
     if prepared is not None:
         broker.transactions.engines.append(_PreparedFactory(state, prepared))
     if decided is not None:
-        state.on_applied_tx.append(lambda tx: None if tx.own else decided(view_of(state, tx)))
+        state.applying.on_applied_tx.append(lambda tx: None if tx.own else decided(view_of(state, tx)))
     if delivered is not None:
         broker.hooks.on_delivered.append(lambda queue, entry, again: delivered(_delivery(queue, entry, again)))
 

@@ -188,7 +188,7 @@ class BrokerMetrics:
         names = survey.after(FIRST, MAX_QUEUES)
         rows: list[list[Sample]] = [[] for _ in _QUEUE_GAUGES]
         for vhost, name in names:
-            queue = node.state.registry.find_queue(vhost, name)
+            queue = node.state.topology.registry.find_queue(vhost, name)
             if queue is not None:
                 statistics = queue.statistics()
                 for samples, (_, key, _) in zip(rows, _QUEUE_GAUGES, strict=True):
@@ -316,5 +316,10 @@ def _transactions(node: BrokerNode) -> Steps[list[Family]]:
             "Age of the oldest of these.",
             max(0, now_ms - oldest_ms) * MS,
         ),
-        one("gauge", "understudy_dtx_completed", "Branches completed by an operator.", len(node.state.completions)),
+        one(
+            "gauge",
+            "understudy_dtx_completed",
+            "Branches completed by an operator.",
+            len(node.state.applying.completions),
+        ),
     ]

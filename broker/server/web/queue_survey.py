@@ -63,7 +63,7 @@ class QueueSurvey:
     def newest(self) -> Steps[Survey]:
         """Steps to a survey: of this moment if there are few queues, else at most ``AGE_S`` old."""
         asked_at = time.monotonic()
-        oldest = asked_at if self._state.registry.count_queues() <= FEW else asked_at - AGE_S
+        oldest = asked_at if self._state.topology.registry.count_queues() <= FEW else asked_at - AGE_S
         while self._newest is None or self._newest.made_at < oldest:
             if self._looking is None:
                 self._looking = self._look()
@@ -77,7 +77,7 @@ class QueueSurvey:
     def _look(self) -> Steps[Survey]:
         state = self._state
         names: list[QueueName] = []
-        for vhost in list(state.registry.vhosts.values()):
+        for vhost in list(state.topology.registry.vhosts.values()):
             in_vhost = list(vhost.queues)
             for at in range(0, len(in_vhost), _CHUNK):
                 names += [(vhost.name, name) for name in in_vhost[at : at + _CHUNK]]
@@ -85,7 +85,7 @@ class QueueSurvey:
         ordered = yield from sorted_in_steps(names, itemgetter(0, 1))
         ready = acquired = withheld = uncommitted = consumers = 0
         for number, (vhost_name, name) in enumerate(ordered):
-            queue = state.registry.find_queue(vhost_name, name)
+            queue = state.topology.registry.find_queue(vhost_name, name)
             if queue is not None:
                 ready += queue.depth
                 acquired += queue.acquired

@@ -247,11 +247,11 @@ class StatusReport:
             },
             "spilled_bytes": driver.spill.live_bytes if driver.spill is not None else 0,
             "outcomes": {
-                "kept": len(node.state.outcomes),
-                "names_forgotten": len(node.state.outcomes.forgotten),
-                "names_mistaken": round(node.state.outcomes.forgotten.mistaken, 6),
+                "kept": len(node.state.applying.outcomes),
+                "names_forgotten": len(node.state.applying.outcomes.forgotten),
+                "names_mistaken": round(node.state.applying.outcomes.forgotten.mistaken, 6),
             },
-            "policies": node.state.registry.policies.digests(),
+            "policies": node.state.topology.registry.policies.digests(),
             "counters": {**node.broker.counters.totals, "cores": driver.cores},
             "clients": _clients(driver, node.broker),
             "refuses_work": node.broker.work.reason,
@@ -358,7 +358,7 @@ def _queue_rows(node: BrokerNode, names: list[QueueName]) -> Steps[list[str]]:
     """The rows of these queues, as JSON; a queue that has gone since its name was noted has none."""
     rows = []
     for vhost, name in names:
-        queue = node.state.registry.find_queue(vhost, name)
+        queue = node.state.topology.registry.find_queue(vhost, name)
         if queue is not None:
             rows.append(json.dumps(dict(zip(_ROW_KEYS, _row_values(queue.statistics()), strict=True))))
         yield
@@ -383,7 +383,12 @@ def _transactions(state: BrokerState) -> Steps[dict[str, int]]:
         in_doubt += tx.branch is not None and tx.branch.offset <= applied
         if number % 100 == 0:
             yield
-    return {"open": open_ones, "undecided": undecided, "in_doubt": in_doubt, "completed": len(state.completions)}
+    return {
+        "open": open_ones,
+        "undecided": undecided,
+        "in_doubt": in_doubt,
+        "completed": len(state.applying.completions),
+    }
 
 
 def _with_rows(head: Mapping[str, Any], key: str, rows: list[str]) -> bytes:

@@ -90,13 +90,13 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
     broker = node.node.broker
     log = state.log
     lead = broker.lead
-    apply_up_to, close_batch, receive_batch = log.apply_up_to, log.close_batch, state.receive_batch
+    apply_up_to, close_batch, receive_batch = log.apply_up_to, log.close_batch, state.taking.receive_batch
 
     def decided(tx: TxBuffer) -> None:
         checkers.replicas.decided(node, tx)
 
     def stable(offset: int) -> bool:
-        if offset > log.stable and state.deciding and broker.role.leading:
+        if offset > log.stable and state.applying.deciding and broker.role.leading:
             checkers.chosen.stable_at(node, offset)
         return apply_up_to(offset)
 
@@ -111,7 +111,7 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
         octets = bytes(data)
         checkers.chosen.batch(node, octets)
         receive_batch(data)
-        if state.holes and any(
+        if state.taking.holes and any(
             kind == record.HOLE for kind, _, _ in record.records_of(octets, frame.BATCH_HEADER_BYTES)
         ):
             node.watched.hole_at = log.end
@@ -121,10 +121,10 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
         return lead(epoch, name, transients_lost)
 
     broker.lead = leads  # type: ignore[method-assign]
-    state.on_applied_tx.insert(0, decided)
+    state.applying.on_applied_tx.insert(0, decided)
     log.apply_up_to = stable  # type: ignore[method-assign, assignment]
     log.close_batch = closed  # type: ignore[method-assign]
-    state.receive_batch = received  # type: ignore[method-assign]
+    state.taking.receive_batch = received  # type: ignore[method-assign]
     broker.hooks.on_delivered.append(lambda queue, entry, redelivered: checkers.returns.handed_out(node, queue, entry))
     broker.hooks.on_delivered.append(
         lambda queue, entry, redelivered: checkers.order.handed_out(node, queue, entry, redelivered)

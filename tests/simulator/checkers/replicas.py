@@ -29,14 +29,14 @@ def doubts_of(state: BrokerState) -> int:
     for tx in state.prepared_branches():
         assert tx.branch is not None
         digest ^= doubt_of((tx.branch.vhost, tx.branch.xid))
-    for name, each in state.completions.items():
+    for name, each in state.applying.completions.items():
         digest ^= doubt_of(name, each.committed)
     return digest
 
 
 def outcomes_of(state: BrokerState) -> tuple[object, ...]:
     """A broker's outcome table, in order (H-02)."""
-    outcomes = state.outcomes
+    outcomes = state.applying.outcomes
     return outcomes.low_water, list(outcomes._committed.items()), list(outcomes._named.items())
 
 

@@ -59,7 +59,7 @@ class Restart:
         common = self._chosen.history.common_offset(reference.end, log.epochs.starts(), log.end)
         if common < reference.end:
             raise Violation("G5", f"{node.name}, restarted, lacks chosen records {common + 1} to {reference.end}")
-        state.deciding = True
+        state.applying.deciding = True
         state.log.apply_up_to(reference.applied)
         self._undecided(node, state, replicator)
         applied = log.applied

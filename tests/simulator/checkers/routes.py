@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def check(node: SimNode, declared: Declared) -> None:
     """Of a broker that has applied all of its log: the records in force are those, and its registry is what they make anew."""
     state = node.node.state
-    image = state.image
+    image = state.topology.image
     for what, kept, said in (
         ("queues", image.queues, declared.queues),
         ("exchanges", image.exchanges, declared.exchanges),
@@ -31,9 +31,9 @@ def check(node: SimNode, declared: Declared) -> None:
         if kept != said:
             raise Violation("G2", f"{node.name} keeps other {what} than the log says: {_different(kept, said)}")
     anew = BrokerState()
-    for raw in state.image.records():
-        anew._register(raw)
-    wanted, found = _described(anew.registry), _described(state.registry)
+    for raw in state.topology.image.records():
+        anew.topology.register(raw)
+    wanted, found = _described(anew.topology.registry), _described(state.topology.registry)
     if wanted != found:
         raise Violation("G2", f"{node.name} routes by {sorted(found - wanted)}, and not by {sorted(wanted - found)}")
 

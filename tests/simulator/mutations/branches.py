@@ -12,6 +12,7 @@ from understudy.broker.core.commits.transactions import Transactions
 from understudy.broker.core.life.meta import Meta
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
+from understudy.broker.core.state.record_taking import RecordTaking
 from understudy.broker.transactions.dtx_branch import BranchName, Owner
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.replicator.tx_replicating_subscription import TxReplicatingSubscription
@@ -20,9 +21,9 @@ from understudy.replicator.tx_replicating_subscription import TxReplicatingSubsc
 @mutation("G1", "G2", "G4", "G5", "G7")
 def an_epoch_ends_what_is_in_doubt(bug: Bug) -> None:
     """A promotion rolls prepared branches back, as if they were open."""
-    real = BrokerState._take_epoch
+    real = RecordTaking._take_epoch
 
-    def take_epoch(self: BrokerState, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+    def take_epoch(self: RecordTaking, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         real(self, buf, at, end, offset, transient)
         ended = self.log.pending[-1][2][0]
         for tx in self.transactions.values():
@@ -31,7 +32,7 @@ def an_epoch_ends_what_is_in_doubt(bug: Bug) -> None:
                 tx.rolls_back_at(offset, "its primary was replaced")
                 ended.append(tx)
 
-    bug.replace(BrokerState, "_take_epoch", take_epoch)
+    bug.replace(RecordTaking, "_take_epoch", take_epoch)
 
 
 @mutation("G1", "G3", "G9")

@@ -16,6 +16,7 @@ from understudy.broker.core.queues.id_window import IdWindow
 from understudy.broker.core.queues.id_windows import IdWindows
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
+from understudy.broker.core.state.applying import Applying
 from understudy.broker.log.record import Group
 from understudy.broker.message import Message
 from understudy.broker.transactions.tx_buffer import TxBuffer
@@ -70,9 +71,9 @@ def a_checkpoint_states_no_ids(bug: Bug) -> None:
 @mutation("G1", "G2")
 def an_id_goes_with_its_message(bug: Bug) -> None:
     """A message that is acknowledged is forgotten, and what its client repeats is taken for new."""
-    real = BrokerState.apply_dequeue
+    real = Applying.apply_dequeue
 
-    def apply_dequeue(self: BrokerState, groups: list[Group]) -> None:
+    def apply_dequeue(self: Applying, groups: list[Group]) -> None:
         for queue_id, ids in groups:
             queue = self.queues.get(queue_id)
             window = queue.window if queue is not None else None
@@ -83,7 +84,7 @@ def an_id_goes_with_its_message(bug: Bug) -> None:
                     del window.noted[octets]
         real(self, groups)
 
-    bug.replace(BrokerState, "apply_dequeue", apply_dequeue)
+    bug.replace(Applying, "apply_dequeue", apply_dequeue)
 
 
 @mutation("G1")

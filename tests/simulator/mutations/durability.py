@@ -9,7 +9,7 @@ from understudy.broker.core.broker import Broker
 from understudy.broker.core.clients.publishing import Publishing
 from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.life.recovery import Recovery
-from understudy.broker.core.state import BrokerState
+from understudy.broker.core.state.record_taking import RecordTaking
 from understudy.broker.log import frame, journal_gate, journal_recovery, record
 from understudy.broker.log.frame import BatchHeader
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
@@ -170,15 +170,15 @@ def decision_collected_before_its_prepare(bug: Bug) -> None:
         real_finish(self)
 
     def without(taker: str) -> None:
-        real = vars(BrokerState)[taker]
+        real = vars(RecordTaking)[taker]
 
-        def take(self: BrokerState, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        def take(self: RecordTaking, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
             if (offset, int.from_bytes(buf[at + 5 : at + 13], "big")) in gone:
                 bug.strike()
             else:
                 real(self, buf, at, end, offset, transient)
 
-        bug.replace(BrokerState, taker, take)
+        bug.replace(RecordTaking, taker, take)
 
     for taker in ("_take_prepare", "_take_commit", "_take_rollback", "_take_dtx_rollback"):
         without(taker)

@@ -8,7 +8,7 @@ from tests.simulator.mutations.mutation import Bug, mutation
 from understudy.broker.core.commits.transactions import Transactions
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.queues.replication_level import ReplicationLevel
-from understudy.broker.core.state import BrokerState
+from understudy.broker.core.state.applying import Applying
 from understudy.broker.core.turn.queue_declarations import QueueDeclarations
 from understudy.broker.message import Message
 from understudy.broker.transactions.tx_buffer import TxBuffer
@@ -50,14 +50,14 @@ def unreplicated_publishes_of_a_transaction_are_logged(bug: Bug) -> None:
 @mutation("levels")
 def a_commit_forgets_what_is_not_in_the_log(bug: Bug) -> None:
     """A decision is applied as a backup would: only what PREPARE speaks of comes to its queues."""
-    real = BrokerState._commit
+    real = Applying._commit
 
-    def commit(self: BrokerState, tx: TxBuffer) -> None:
+    def commit(self: Applying, tx: TxBuffer) -> None:
         unlogged = [event for event in tx.events if not event[0]]
         if unlogged:
             bug.strike()
-            self._release(unlogged)
+            self.release(unlogged)
             tx.events = [event for event in tx.events if event[0]]
         real(self, tx)
 
-    bug.replace(BrokerState, "_commit", commit)
+    bug.replace(Applying, "_commit", commit)

@@ -13,7 +13,7 @@ from understudy.broker.core.moving.dead_letter_moves import Moving
 from understudy.broker.core.queues import dead_letters
 from understudy.broker.core.queues.entry import Entry
 from understudy.broker.core.queues.queue import Queue
-from understudy.broker.core.state import BrokerState
+from understudy.broker.core.state.applying import Applying
 from understudy.broker.log import record
 from understudy.broker.log.move_record import Move
 from understudy.broker.message import Message, MovedMessage
@@ -23,9 +23,9 @@ from understudy.replicator.catch_up import CatchUp
 @mutation("G1", "G2", "G7")
 def a_backup_keeps_what_has_moved(bug: Bug) -> None:
     """A backup puts a moved message into its new queue, and leaves it in the old one."""
-    real = BrokerState.apply_move
+    real = Applying.apply_move
 
-    def apply_move(self: BrokerState, move: Move) -> None:
+    def apply_move(self: Applying, move: Move) -> None:
         source = self.queues.get(move.queue_id)
         entry = source.entries.get(move.entry_id) if source is not None else None
         real(self, move)
@@ -33,22 +33,22 @@ def a_backup_keeps_what_has_moved(bug: Bug) -> None:
             bug.strike()
             source.enqueue(move.entry_id, entry.message, entry.deadline_ms)
 
-    bug.replace(BrokerState, "apply_move", apply_move)
+    bug.replace(Applying, "apply_move", apply_move)
 
 
 @mutation("G1", "G2", "G7")
 def a_backup_loses_what_has_moved(bug: Bug) -> None:
     """A backup takes a moved message out of its old queue alone."""
-    real = BrokerState.apply_move
+    real = Applying.apply_move
 
-    def apply_move(self: BrokerState, move: Move) -> None:
+    def apply_move(self: Applying, move: Move) -> None:
         if self.deciding:
             real(self, move)
             return
         bug.strike()
         self.apply_dequeue([(move.queue_id, (move.entry_id,))])
 
-    bug.replace(BrokerState, "apply_move", apply_move)
+    bug.replace(Applying, "apply_move", apply_move)
 
 
 @mutation("G1", "G4", "G5")
@@ -87,9 +87,9 @@ def a_catch_up_forgets_what_moves(bug: Bug) -> None:
 @mutation("G1", "G2", "G5")
 def the_floor_forgets_the_body_of_what_moved(bug: Bug) -> None:
     """A moved message keeps the segment of its MOVE, and not that of its body."""
-    real = BrokerState.apply_move
+    real = Applying.apply_move
 
-    def apply_move(self: BrokerState, move: Move) -> None:
+    def apply_move(self: Applying, move: Move) -> None:
         offset = move.message.offset
         source = self.queues.get(move.queue_id)
         entry = source.entries.get(move.entry_id) if source is not None else None
@@ -106,7 +106,7 @@ def the_floor_forgets_the_body_of_what_moved(bug: Bug) -> None:
         if any(queue_id in self.queues for queue_id, _, _ in move.targets):
             move.message.offset = offset
 
-    bug.replace(BrokerState, "apply_move", apply_move)
+    bug.replace(Applying, "apply_move", apply_move)
 
 
 @mutation("G1", "G4")

@@ -66,7 +66,7 @@ def a_hole_weakens_every_vote(bug: Bug) -> None:
 
     def vote(self: BrokerReplicator, tx: TxBuffer) -> None:
         strict, why = TransactionReplicator.vote(tx, self.restarted_after, False)
-        verdict, why = TransactionReplicator.vote(tx, self.restarted_after, self._state.holes)
+        verdict, why = TransactionReplicator.vote(tx, self.restarted_after, self._state.taking.holes)
         if strict is not verdict:
             bug.strike()
         if verdict is Vote.FAILED:

@@ -11,7 +11,8 @@ from tests.simulator.checkers.declared import ALWAYS_THERE
 from tests.simulator.mutations.mutation import Bug, mutation
 from understudy.broker.core.queues.entry import Entry
 from understudy.broker.core.queues.queue import Queue
-from understudy.broker.core.state import ALL_EPOCHS, BrokerState
+from understudy.broker.core.state.applying import Applying
+from understudy.broker.core.state.state_topology import ALL_EPOCHS, StateTopology
 from understudy.broker.log import record
 from understudy.broker.message import Message
 from understudy.broker.state_table import StateTable
@@ -72,7 +73,7 @@ def cut_is_not_durable(bug: Bug) -> None:
     def cut(self: BrokerReplicator, offset: int) -> None:
         if offset < self._state.log.end:
             bug.strike()
-            self._state.cut(offset)
+            self._state.taking.cut(offset)
             self._drop_fallen_no_votes()
 
     bug.replace(BrokerReplicator, "cut", cut)
@@ -195,9 +196,9 @@ def lost_transients_are_not_told(bug: Bug) -> None:
 @mutation("G2")
 def lost_transients_take_durable_exchanges_along(bug: Bug) -> None:
     """An EPOCH that ends what is transient ends durable exchanges, too, on every broker alike."""
-    drop, unregister = BrokerState._drop_transients, BrokerState._unregister_transients
+    drop, unregister = StateTopology._drop_transients, StateTopology.unregister_transients
 
-    def drop_transients(self: BrokerState, epoch: int, before: int) -> None:
+    def drop_transients(self: StateTopology, epoch: int, before: int) -> None:
         drop(self, epoch, before)
         if epoch == ALL_EPOCHS:  # a recovery
             return
@@ -205,15 +206,15 @@ def lost_transients_take_durable_exchanges_along(bug: Bug) -> None:
             bug.strike()
             self.image.apply(record.EXCHANGE_DELETE, record.encode_exchange_delete(*key, True))
 
-    def unregister_transients(self: BrokerState, epoch: int) -> None:
+    def unregister_transients(self: StateTopology, epoch: int) -> None:
         unregister(self, epoch)
         for vhost in self.registry.vhosts.values():
             for name in [name for name in vhost.exchanges if name and name not in ALWAYS_THERE]:
                 bug.strike()
                 self.registry.remove_exchange(vhost.name, name)
 
-    bug.replace(BrokerState, "_drop_transients", drop_transients)
-    bug.replace(BrokerState, "_unregister_transients", unregister_transients)
+    bug.replace(StateTopology, "_drop_transients", drop_transients)
+    bug.replace(StateTopology, "unregister_transients", unregister_transients)
 
 
 @mutation("G1")
@@ -247,31 +248,31 @@ def a_catch_up_forgets_deadlines(bug: Bug) -> None:
 def a_joiner_ends_a_transaction_twice(bug: Bug) -> None:
     """Who joined in the midst of a transaction ends it with its record, and again when its tx-queue goes (QPID-5132)."""
     real_take = TransactionReplicator.take_records
-    real_commit = BrokerState._commit
-    real_discard = BrokerState._discard
-    brought: set[tuple[BrokerState, int]] = set()
+    real_commit = Applying._commit
+    real_discard = Applying.discard
+    brought: set[tuple[Applying, int]] = set()
 
     def take_records(self: TransactionReplicator, records: list[tuple[int, bytes]]) -> None:
         real_take(self, records)
-        brought.add((self._state, self.tx_id))
+        brought.add((self._state.applying, self.tx_id))
 
-    def ended(self: BrokerState, tx: TxBuffer) -> None:
+    def ended(self: Applying, tx: TxBuffer) -> None:
         if (self, tx.tx_id) in brought:
             brought.remove((self, tx.tx_id))
             bug.strike()
             real_discard(self, tx)
 
-    def commit(self: BrokerState, tx: TxBuffer) -> None:
+    def commit(self: Applying, tx: TxBuffer) -> None:
         real_commit(self, tx)
         ended(self, tx)
 
-    def discard(self: BrokerState, tx: TxBuffer) -> None:
+    def discard(self: Applying, tx: TxBuffer) -> None:
         real_discard(self, tx)
         ended(self, tx)
 
     bug.replace(TransactionReplicator, "take_records", take_records)
-    bug.replace(BrokerState, "_commit", commit)
-    bug.replace(BrokerState, "_discard", discard)
+    bug.replace(Applying, "_commit", commit)
+    bug.replace(Applying, "discard", discard)
 
 
 @mutation("liveness")

@@ -14,7 +14,7 @@ from understudy.broker.core.queues.entry import RETURNING, WITHHELD, Entry
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.queues.queue_returns import QueueReturns
 from understudy.broker.core.queues.return_rule import ReturnRule
-from understudy.broker.core.state import BrokerState
+from understudy.broker.core.state.applying import Applying
 from understudy.broker.core.topology.registry import VirtualHost
 from understudy.broker.log.record import FROM_COMMIT
 from understudy.broker.log.return_record import Returned, ReturnGroup
@@ -27,15 +27,15 @@ from understudy.replicator.replicating_subscription import ReplicatingSubscripti
 @mutation("G1", "returns")
 def a_backup_counts_nothing(bug: Bug) -> None:
     """Only a primary knows how often a message has failed."""
-    real = BrokerState.apply_return
+    real = Applying.apply_return
 
-    def apply_return(self: BrokerState, groups: list[ReturnGroup]) -> None:
+    def apply_return(self: Applying, groups: list[ReturnGroup]) -> None:
         if self.deciding:
             real(self, groups)
         else:
             bug.strike()
 
-    bug.replace(BrokerState, "apply_return", apply_return)
+    bug.replace(Applying, "apply_return", apply_return)
 
 
 @mutation("returns", "G1")
@@ -204,9 +204,9 @@ def a_late_message_is_due_at_once(bug: Bug) -> None:
 @mutation("G1", "due")
 def a_commit_forgets_that_a_message_comes_late(bug: Bug) -> None:
     """A delayed message of a transaction is ready when that commits."""
-    real = BrokerState._commit
+    real = Applying._commit
 
-    def commit(self: BrokerState, tx: TxBuffer) -> None:
+    def commit(self: Applying, tx: TxBuffer) -> None:
         real(self, tx)
         for _, message, content in tx.events:
             if not isinstance(message, DelayedMessage):
@@ -221,4 +221,4 @@ def a_commit_forgets_that_a_message_comes_late(bug: Bug) -> None:
                     bug.strike()
                     queue.release(entry)
 
-    bug.replace(BrokerState, "_commit", commit)
+    bug.replace(Applying, "_commit", commit)

@@ -9,7 +9,7 @@ from tests.simulator.mutations.mutation import Bug, mutation
 from understudy.broker.core.clients.channel import Channel
 from understudy.broker.core.queues.entry import DEQUEUING
 from understudy.broker.core.queues.queue import Queue
-from understudy.broker.core.state import BrokerState
+from understudy.broker.core.state.state_topology import StateTopology
 from understudy.broker.core.topology.registry import TopologyImage, is_another_exchange
 from understudy.broker.log import record
 from understudy.broker.log.log import Log
@@ -158,24 +158,24 @@ def refill_of_the_running_only_adds(bug: Bug) -> None:
 @mutation("G2")
 def a_refill_is_ahead_of_the_log(bug: Bug) -> None:
     """Exchanges and bindings of a refill are there at once: what the log does to older ones of their names is done to them."""
-    real = BrokerState.declare_missing
+    real = StateTopology.declare_missing
 
     def declare_missing(
-        self: BrokerState, topology: Iterable[bytes], epoch: int, upto: int, message_ids: bytes = b""
+        self: StateTopology, topology: Iterable[bytes], epoch: int, upto: int, message_ids: bytes = b""
     ) -> None:
         if upto > self.log.applied and any(change is Change.TOPOLOGY for _, change, _ in self.log.pending):
             bug.strike()
         real(self, topology, epoch, 0, message_ids)
 
-    bug.replace(BrokerState, "declare_missing", declare_missing)
+    bug.replace(StateTopology, "declare_missing", declare_missing)
 
 
 @mutation("G2")
 def waiting_declarations_outlive_a_refill(bug: Bug) -> None:
     """What is not durable, was received and is not applied stays before a refill, though its deletion may be a hole."""
-    real = BrokerState.forget_transients
+    real = StateTopology.forget_transients
 
-    def forget_transients(self: BrokerState) -> None:
+    def forget_transients(self: StateTopology) -> None:
         before = list(self.log.pending)
         real(self)
         if len(self.log.pending) < len(before):
@@ -184,7 +184,7 @@ def waiting_declarations_outlive_a_refill(bug: Bug) -> None:
             self.log.pending.extend(before)
             self.rebuild_registry()
 
-    bug.replace(BrokerState, "forget_transients", forget_transients)
+    bug.replace(StateTopology, "forget_transients", forget_transients)
 
 
 @mutation("G2")

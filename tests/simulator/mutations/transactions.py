@@ -13,6 +13,9 @@ from understudy.broker.core.life.meta import Meta
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.requests import outcome_answers
 from understudy.broker.core.state import BrokerState
+from understudy.broker.core.state.applying import Applying
+from understudy.broker.core.state.record_taking import RecordTaking
+from understudy.broker.core.state.state_topology import StateTopology
 from understudy.broker.errors import PreconditionFailedError
 from understudy.broker.log.record import Group, decode_tx_dequeue, encode_outcome
 from understudy.broker.message import Message
@@ -25,23 +28,23 @@ from understudy.replicator.broker_replicator import BrokerReplicator
 @mutation("G1", "G2", "G5", required=True)
 def half_a_transaction(bug: Bug) -> None:
     """A backup that applies a transaction leaves its last event out."""
-    real = BrokerState._commit
+    real = Applying._commit
 
-    def commit(self: BrokerState, tx: TxBuffer) -> None:
+    def commit(self: Applying, tx: TxBuffer) -> None:
         if not self.deciding and len(tx.events) > 1:
             bug.strike()
-            self._release([tx.events.pop()])
+            self.release([tx.events.pop()])
         real(self, tx)
 
-    bug.replace(BrokerState, "_commit", commit)
+    bug.replace(Applying, "_commit", commit)
 
 
 @mutation("G1", "G3")
 def dequeues_released_by_commit(bug: Bug) -> None:
     """A commit puts back what its transaction has acknowledged, instead of taking it away."""
-    real = BrokerState._commit
+    real = Applying._commit
 
-    def commit(self: BrokerState, tx: TxBuffer) -> None:
+    def commit(self: Applying, tx: TxBuffer) -> None:
         enqueues = [event for event in tx.events if event[1] is not None]
         for _, _, groups in [event for event in tx.events if event[1] is None]:
             bug.strike()
@@ -54,22 +57,22 @@ def dequeues_released_by_commit(bug: Bug) -> None:
         tx.events = enqueues
         real(self, tx)
 
-    bug.replace(BrokerState, "_commit", commit)
+    bug.replace(Applying, "_commit", commit)
 
 
 @mutation("G1", "G2", "G3", "G5")
 def plain_dequeue_misses_what_a_transaction_brought(bug: Bug) -> None:
     """A backup does not find a message by its id outside transactions if it came within one: it keeps it (QPID-5966)."""
-    real = BrokerState.apply_dequeue
-    real_commit = BrokerState._commit
+    real = Applying.apply_dequeue
+    real_commit = Applying._commit
     brought: set[Message] = set()
 
-    def commit(self: BrokerState, tx: TxBuffer) -> None:
+    def commit(self: Applying, tx: TxBuffer) -> None:
         real_commit(self, tx)
         if not self.deciding:
             brought.update(tx.messages())
 
-    def apply_dequeue(self: BrokerState, groups: list[Group]) -> None:
+    def apply_dequeue(self: Applying, groups: list[Group]) -> None:
         if self.deciding:
             real(self, groups)
             return
@@ -83,21 +86,21 @@ def plain_dequeue_misses_what_a_transaction_brought(bug: Bug) -> None:
                 else:
                     queue.remove(entry_id)
 
-    bug.replace(BrokerState, "_commit", commit)
-    bug.replace(BrokerState, "apply_dequeue", apply_dequeue)
+    bug.replace(Applying, "_commit", commit)
+    bug.replace(Applying, "apply_dequeue", apply_dequeue)
 
 
 @mutation("G1", "G2", "G3", "G5")
 def dequeue_comes_by_two_paths(bug: Bug) -> None:
     """A backup takes a message away when the dequeue comes in an open transaction, and again with the commit (QPID-5974)."""
-    real = BrokerState._take_tx_dequeue
+    real = RecordTaking._take_tx_dequeue
 
-    def take_tx_dequeue(self: BrokerState, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+    def take_tx_dequeue(self: RecordTaking, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         real(self, buf, at, end, offset, transient)
         bug.strike()
-        self.apply_dequeue(decode_tx_dequeue(buf, at + 5)[1])
+        self._applying.apply_dequeue(decode_tx_dequeue(buf, at + 5)[1])
 
-    bug.replace(BrokerState, "_take_tx_dequeue", take_tx_dequeue)
+    bug.replace(RecordTaking, "_take_tx_dequeue", take_tx_dequeue)
 
 
 @mutation("G1", "G3")
@@ -119,9 +122,9 @@ def open_work_is_seen(bug: Bug) -> None:
 @mutation("G1", "G3")
 def open_at_promotion_is_committed(bug: Bug) -> None:
     """A promotion applies the transactions that its predecessor left open, instead of rolling them back."""
-    real = BrokerState._apply_epoch
+    real = StateTopology._apply_epoch
 
-    def apply_epoch(self: BrokerState, argument: tuple[list[TxBuffer], int, int]) -> None:
+    def apply_epoch(self: StateTopology, argument: tuple[list[TxBuffer], int, int]) -> None:
         for tx in argument[0]:
             for _, message, content in tx.events:
                 for item in content:
@@ -136,7 +139,7 @@ def open_at_promotion_is_committed(bug: Bug) -> None:
                         queue.remove(entry_id)
         real(self, argument)
 
-    bug.replace(BrokerState, "_apply_epoch", apply_epoch)
+    bug.replace(StateTopology, "_apply_epoch", apply_epoch)
 
 
 @mutation("G2", "G4")
@@ -160,8 +163,8 @@ def outcomes_are_forgotten(bug: Bug) -> None:
 
     def install(self: Meta, state: BrokerState, later: Sequence[bytes] = ()) -> None:
         real(self, state, later)
-        bug.strikes += len(state.outcomes)
-        state.outcomes = Outcomes()
+        bug.strikes += len(state.applying.outcomes)
+        state.applying.outcomes = Outcomes()
 
     bug.replace(Meta, "install", install)
 
@@ -189,9 +192,9 @@ def outcome_answered_at_once(bug: Bug) -> None:
         name = question.subject
         known = (
             outcome_query.is_own_id(name)
-            or broker.state.outcomes.named(name) is not None
+            or broker.state.applying.outcomes.named(name) is not None
             or broker.transactions.named(name) is not None
-            or name in broker.state.outcomes.forgotten
+            or name in broker.state.applying.outcomes.forgotten
         )
         if known or name in broker.name_bars.offsets:
             real(broker, question)

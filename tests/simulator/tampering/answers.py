@@ -34,7 +34,7 @@ def transactional(group: Scenario) -> Hand:
 def knows(group: Scenario, name: str, outcome: Outcome) -> None:
     """The tables of all brokers say that of a transaction."""
     for node in group.nodes:
-        table = node.node.state.outcomes._named
+        table = node.node.state.applying.outcomes._named
         table[name] = (outcome, *table.get(name, (outcome, 0, 1))[1:])
 
 
@@ -100,7 +100,7 @@ def all_tables_say_that_one_was_rolled_back_which_nobody_has_heard_of(group: Sce
 @complaint("G8", "is forgotten; it must be kept")
 def the_primary_forgets_an_outcome(group: Scenario) -> None:
     transactional(group).committed("t")
-    outcomes = group.primary.node.state.outcomes
+    outcomes = group.primary.node.state.applying.outcomes
     del outcomes._named["t"]
     outcomes.forgotten.add("t")
     group.fate("t")

@@ -73,4 +73,4 @@ def a_backup_receives_a_batch_that_nobody_has_written(group: Scenario) -> None:
     queue(group)
     *_, newest = group.primary.node.state.log.kept.since(group.primary.node.state.log.kept.cursor(0))
     other = newest.frame[:-1] + bytes([newest.frame[-1] ^ 1])
-    group.backups[0].run(lambda: group.backups[0].node.state.receive_batch(other))
+    group.backups[0].run(lambda: group.backups[0].node.state.taking.receive_batch(other))

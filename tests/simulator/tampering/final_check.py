@@ -47,14 +47,14 @@ def a_queue_of_a_backup_is_empty(group: Scenario) -> None:
 @complaint("G2", "differ in what is declared and bound")
 def a_backup_does_not_know_of_a_binding(group: Scenario) -> None:
     backup, _ = settled(group)
-    backup.node.state.image.bindings.clear()
+    backup.node.state.topology.image.bindings.clear()
     group.cluster.final_check()
 
 
 @tampering("checkers/routes", "G2", "and not by")
 def a_backup_does_not_route_by_a_binding(group: Scenario) -> None:
     backup, _ = settled(group)
-    exchange = backup.node.state.registry.vhost("/").exchanges["amq.fanout"]
+    exchange = backup.node.state.topology.registry.vhost("/").exchanges["amq.fanout"]
     exchange.unbind(*exchange.bindings)
     group.cluster.final_check()
 
@@ -63,21 +63,21 @@ def a_backup_does_not_route_by_a_binding(group: Scenario) -> None:
 def nobody_knows_of_a_binding(group: Scenario) -> None:
     settled(group)
     for node in group.nodes:
-        node.node.state.image.bindings.clear()
+        node.node.state.topology.image.bindings.clear()
     group.cluster.final_check()
 
 
 @complaint("G5", "differ in what is in doubt, or was completed by an operator")
 def a_backup_knows_of_a_branch_that_an_operator_has_completed(group: Scenario) -> None:
     backup, _ = settled(group)
-    backup.node.state.completions["/", X] = Completion(committed=True, offset=1, time_ms=0)
+    backup.node.state.applying.completions["/", X] = Completion(committed=True, offset=1, time_ms=0)
     group.cluster.final_check()
 
 
 @complaint("G8", "differ in what they know of transactions that are over")
 def a_backup_knows_another_outcome(group: Scenario) -> None:
     backup, _ = settled(group)
-    backup.node.state.outcomes.rolled_back(0, "t", 1)
+    backup.node.state.applying.outcomes.rolled_back(0, "t", 1)
     group.cluster.final_check()
 
 
@@ -98,7 +98,7 @@ def a_backup_counts_a_message_as_uncommitted(group: Scenario) -> None:
 @complaint("counts", "keeps what it should have forgotten")
 def a_backup_owes_a_commit(group: Scenario) -> None:
     backup, _ = settled(group)
-    backup.node.state.owed[1] = 1
+    backup.node.state.applying.owed[1] = 1
     group.cluster.final_check()
 
 

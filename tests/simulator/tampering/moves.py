@@ -45,7 +45,7 @@ def a_message_that_is_in_no_queue(group: Scenario) -> None:
 def a_queue_that_keeps_what_is_too_much(group: Scenario) -> None:
     hand = group.hand()
     hand(calls.declare, "q", arguments={"x-max-length": 1})
-    limits = group.primary.node.state.registry.vhost("/").queues["q"].limits
+    limits = group.primary.node.state.topology.registry.vhost("/").queues["q"].limits
     assert limits is not None
     limits._most = 5
     for body in (b"#1", b"#2"):

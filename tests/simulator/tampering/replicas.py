@@ -71,7 +71,7 @@ def a_backup_rolls_back_what_is_committed(group: Scenario) -> None:
     hand.committed()
     group.everywhere("q", b"#1")
     tx.state = TxState.ROLLED_BACK
-    for told in backup.node.state.on_applied_tx:
+    for told in backup.node.state.applying.on_applied_tx:
         told(tx)
 
 

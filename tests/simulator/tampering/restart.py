@@ -70,7 +70,7 @@ def the_log_says_that_there_is_another_message(group: Scenario) -> None:
 @complaint("G8", "knows other outcomes of transactions that are over")
 def a_broker_knows_an_outcome_that_is_not_on_its_disk(group: Scenario) -> None:
     settled(group)
-    group.backups[0].node.state.outcomes.rolled_back(0, "t", 1)
+    group.backups[0].node.state.applying.outcomes.rolled_back(0, "t", 1)
     check(group, group.backups[0])
 
 

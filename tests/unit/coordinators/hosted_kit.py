@@ -112,7 +112,7 @@ class Hosted(Core):
         self.node.tick(self.broker.clock.now_ms, self.broker.clock.wall_ms)
 
     def bodies(self, queue: str = "q") -> list[str]:
-        entries = self.node.state.registry.vhost("/").queues[queue].entries
+        entries = self.node.state.topology.registry.vhost("/").queues[queue].entries
         return [entry.message.content().decode() for entry in entries.values()]
 
 

@@ -165,7 +165,7 @@ def test_who_is_refused_is_told_why_and_has_changed_nothing() -> None:
     assert "refused by coordinator mine: spam is not sent" in outcome(clients[1])
     assert core.broker.counters.totals["rolled_back"] == 1
     assert not core.node.state.transactions
-    assert core.node.state.registry.vhost("/").queues["q"].uncommitted == 0
+    assert core.node.state.topology.registry.vhost("/").queues["q"].uncommitted == 0
     core.commit(clients[0], "ok")
     core.settle()
     assert outcome(clients[0]) == "tx.commit-ok", "others go on"
@@ -241,7 +241,7 @@ def test_no_transaction_commits_under_a_name_that_was_told_to_be_rolled_back(que
     core.commit(first, "job", queue=queue)
     core.settle()
     assert "the first is not taken" in outcome(first)
-    assert core.node.state.outcomes.named("job") is Outcome.ROLLED_BACK
+    assert core.node.state.applying.outcomes.named("job") is Outcome.ROLLED_BACK
     assert core.node.broker.name_bars.offsets == {}  # the outcomes are bounded
     core.commit(second, "job")
     core.settle()
@@ -320,7 +320,7 @@ def test_what_is_withheld_keeps_its_queue(since_an_earlier_group: bool, logged: 
     committer, other = core.clients(2)
     committer.method(QUEUE_DECLARE, "to", False, True, False, False, False, {} if logged else OUTSIDE_THE_LOG)
     core.settle()
-    assert core.node.state.registry.vhost("/").queues["to"].logged is logged
+    assert core.node.state.topology.registry.vhost("/").queues["to"].logged is logged
     core.commit(committer, "a", queue="to")
     if since_an_earlier_group:
         end_turn(core.node)

@@ -58,13 +58,13 @@ def test_nothing_of_it_is_held(broken: bytes) -> None:
     assert replicator.sync().end == 2
     assert not state.transactions
     assert not replicator.no_votes
-    assert sorted(queue.name for queue in state.registry.vhosts["/"].queues.values()) == ["q"]
+    assert sorted(queue.name for queue in state.topology.registry.vhosts["/"].queues.values()) == ["q"]
     assert not any(data.startswith(frame.BATCH_MAGIC) for data in journal.frames[written:])
 
     good = [record.encode_queue_declare(OTHER, "/", "other", record.DURABLE, EMPTY), record.BARRIER_RECORD]
     replicator.take(wire.encode_batch(0, frame.encode_batch(1, 3, 2, 0, good)))
     assert state.log.end == 4
-    assert OTHER in {queue.id for queue in state.registry.vhosts["/"].queues.values()}
+    assert OTHER in {queue.id for queue in state.topology.registry.vhosts["/"].queues.values()}
 
 
 @pytest.mark.parametrize("broken", [UNKNOWN_TYPE, UNKNOWN_FIELD, UNKNOWN_FIELD_OF_A_QUEUE])
@@ -76,16 +76,16 @@ def test_a_refill_that_cannot_be_read_changes_nothing(broken: bytes, applied: bo
         record.encode_epoch(1, "b1", False, 0),
         record.encode_queue_declare(QUEUE, "/", "q", record.DURABLE, EMPTY),
     ]
-    state.receive_batch(frame.encode_batch(1, 1, 2, 0, records))
+    state.taking.receive_batch(frame.encode_batch(1, 1, 2, 0, records))
     if applied:
         state.log.note_durable(2)
         state.log.apply_up_to(2)
     fine = record.encode_exchange_declare("/", "fine", "direct", 0, EMPTY)
     with pytest.raises(REFUSALS):
-        state.declare_missing([fine, broken], 1, 2)
-    assert [queue.name for queue in state.registry.vhosts["/"].queues.values()] == ["q"]
-    assert not state.refill_waits()
-    state.rebuild_registry()
-    assert "fine" not in state.registry.vhost("/").exchanges
-    state.declare_missing([fine], 1, 2)
-    assert "fine" in state.registry.vhost("/").exchanges
+        state.topology.declare_missing([fine, broken], 1, 2)
+    assert [queue.name for queue in state.topology.registry.vhosts["/"].queues.values()] == ["q"]
+    assert not state.topology.refill_waits()
+    state.topology.rebuild_registry()
+    assert "fine" not in state.topology.registry.vhost("/").exchanges
+    state.topology.declare_missing([fine], 1, 2)
+    assert "fine" in state.topology.registry.vhost("/").exchanges

@@ -57,7 +57,7 @@ def test_pieces_between_what_is_held(seed: int) -> None:
     state = BrokerState()
     for offset, raw in records:
         if chance.random() < 0.5:
-            state.take_record(raw, offset)
+            state.taking.take_record(raw, offset)
     for piece in pieces(records, 7):
         replicator(state).take_records(piece)
     assert bodies(state) == list(range(60))
@@ -107,7 +107,7 @@ def test_a_backup_counts_the_places_that_records_state() -> None:
     for place, queue in enumerate((5, 5, 6, 5)):
         message = Message("", "q", b"\x00\x00", b"m", True)
         raw = record.encode_tx_enqueue(TX, [(queue, place, 0)], message, place == 1)
-        state.take_record(raw + message.properties + message.content(), place + 1)
+        state.taking.take_record(raw + message.properties + message.content(), place + 1)
     tx = state.transactions[TX]
     assert tx.enqueue_counts() == {5: 4, 6: 3}
     tx.cut(3)

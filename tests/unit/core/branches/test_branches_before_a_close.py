@@ -32,7 +32,7 @@ BRANCH = (
 
 
 def bodies(core: Core) -> list[bytes]:
-    queue = core.node.state.registry.vhost("/").queues["q"]
+    queue = core.node.state.topology.registry.vhost("/").queues["q"]
     return [entry.message.content() for entry in queue.entries.values()]
 
 

@@ -57,8 +57,8 @@ def test_all_pages_have_all_branches_in_order() -> None:
     numbers = list(range(1, 10 * PAGE))
     for number in random.Random(7).sample(numbers, len(numbers)):
         prepared(state, number, "/" if number % 2 else "other")
-    state.completions["/", xid(2)] = Completion(committed=True, offset=1, time_ms=0)
-    state.completions["/", xid(4)] = Completion(committed=False, offset=2, time_ms=0)
+    state.applying.completions["/", xid(2)] = Completion(committed=True, offset=1, time_ms=0)
+    state.applying.completions["/", xid(4)] = Completion(committed=False, offset=2, time_ms=0)
     wanted = [(0, number) for number in numbers if number % 2] + [(1, 2), (2, 4)]
     assert listed(lists, state) == sorted(wanted, key=lambda row: row[1])
 
@@ -89,7 +89,7 @@ def test_what_is_decided_between_two_pages_is_left_out() -> None:
     def all_but_the_last_end() -> None:
         for number in range(PAGE + 1, last):
             state.transactions.pop(number, None)
-        state.completions["/", xid(last)] = Completion(committed=True, offset=1, time_ms=0)
+        state.applying.completions["/", xid(last)] = Completion(committed=True, offset=1, time_ms=0)
 
     assert listed(lists, state, all_but_the_last_end) == [*((0, number) for number in range(1, PAGE + 1)), (1, last)]
 

@@ -54,7 +54,7 @@ def test_questions_for_outcomes() -> None:
     core.sync()
     core.sync()
     assert core.broker.unstable.held == 0
-    assert core.node.state.registry.vhost("/").queues["answers"].depth > 0
+    assert core.node.state.topology.registry.vhost("/").queues["answers"].depth > 0
 
 
 def test_a_question_keeps_nobody_from_making_room() -> None:

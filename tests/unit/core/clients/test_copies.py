@@ -67,7 +67,7 @@ def settle(core: Core) -> None:
 
 def depths(core: Core) -> str:
     """Names of queues, as often as each has a message."""
-    queues = core.node.state.registry.vhost("/").queues
+    queues = core.node.state.topology.registry.vhost("/").queues
     return "".join(name * queues[name].depth for name in QUEUES)
 
 
@@ -215,7 +215,7 @@ def test_a_large_body_stands_once_for_all_copies(transactional: bool) -> None:
     for _ in range(40):
         core.sync()
     assert depths(core) == "abc"
-    held = [core.node.state.registry.vhost("/").queues[name].ready[0].message for name in "abc"]
+    held = [core.node.state.topology.registry.vhost("/").queues[name].ready[0].message for name in "abc"]
     assert held[0] is held[1] is held[2]
     assert bytes(held[0].content()) == body
     assert decode_properties(bytes(held[0].properties))["headers"] == {"CC": ["b"]}

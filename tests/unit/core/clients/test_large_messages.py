@@ -37,5 +37,5 @@ def test_more_than_a_batch_may_hold_can_end_in_one_turn(begin: bytes, monkeypatc
     answers = [name for client in clients for name in client.heard()]
     assert {*answers} <= {"basic.ack", "tx.commit-ok"}
     assert len(answers) >= len(clients)
-    assert core.node.state.registry.vhost("/").queues["q"].depth == 12
+    assert core.node.state.topology.registry.vhost("/").queues["q"].depth == 12
     assert all(client.connection.unstable_bytes == 0 for client in clients)

@@ -147,7 +147,7 @@ def test_a_declaration_extends_the_life_of_an_unused_queue(core: Core, passive: 
         core.sync()
     assert client.heard() == ["queue.declare-ok"] * 4
     core.pass_ms(10_500)
-    assert core.node.state.registry.count_queues() == 0
+    assert core.node.state.topology.registry.count_queues() == 0
 
 
 @pytest.mark.parametrize("passive", [False, True])

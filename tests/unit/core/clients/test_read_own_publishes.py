@@ -195,7 +195,7 @@ def test_an_answer_that_a_close_did_not_wait_for_releases_nothing_else(core: Cor
     core.node.durable_to(declared)
     for _ in range(4):
         core.sync()
-    queue = core.node.state.registry.vhost("/").queues["q"]
+    queue = core.node.state.topology.registry.vhost("/").queues["q"]
     assert [entry.message.content() for entry in queue.entries.values()] == [b"after"]
 
 

@@ -43,7 +43,7 @@ def client(core: Core) -> Client:
 
 @pytest.fixture
 def queue(core: Core, client: Client) -> Queue:
-    return core.node.state.registry.vhost("/").queues["q"]
+    return core.node.state.topology.registry.vhost("/").queues["q"]
 
 
 def test_counts_locks_and_places_are_as_before(core: Core, client: Client, queue: Queue) -> None:
@@ -85,7 +85,7 @@ def test_what_is_in_no_log_is_let_go_at_once(core: Core, client: Client, what: s
     client.heard()
     client.send(ROLLBACK)
     assert client.heard() == ["tx.rollback-ok"]
-    assert core.node.state.registry.vhost("/").queues["mine"].uncommitted == 0
+    assert core.node.state.topology.registry.vhost("/").queues["mine"].uncommitted == 0
 
 
 def test_a_close_does_not_wait_for_it(core: Core, client: Client, queue: Queue) -> None:

@@ -118,7 +118,7 @@ def test_what_a_neighbour_takes_away_leaves_the_place_to_the_next_queue(core: Co
     [(tag, number)] = deliveries(client)
     assert tag == "b0"
     neighbour = consumer(core, 1, "a")
-    core.node.state.registry.vhost("/").queues["a"].consumers.rotate(1)  # whose turn it is there
+    core.node.state.topology.registry.vhost("/").queues["a"].consumers.rotate(1)  # whose turn it is there
     publisher = core.client()
     publisher.publish("a", b"x")
     client.connection.receive(ack(number))

@@ -57,7 +57,7 @@ def test_a_get_that_waits_takes_nothing_when_its_channel_is_gone(core: Core, cli
     client.send(GET, encode_method(1, CHANNEL_CLOSE, 200, "", 0, 0))
     client.connection.set_congested(False)
     assert client.heard() == ["channel.close-ok"]
-    assert core.node.state.registry.vhost("/").queues["q"].depth == 30
+    assert core.node.state.topology.registry.vhost("/").queues["q"].depth == 30
 
 
 def test_a_get_that_waits_takes_nothing_from_a_broker_that_does_not_lead_any_more(core: Core, client: Client) -> None:

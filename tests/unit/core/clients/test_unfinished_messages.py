@@ -80,7 +80,7 @@ def test_large_messages_of_many_connections_come_whole_one_after_the_other() -> 
         assert held(core) <= ALL + 2 * LARGEST
         core.sync()
     assert at == [len(data)] * len(clients)
-    assert core.node.state.registry.vhost("/").queues["q"].depth == len(clients)
+    assert core.node.state.topology.registry.vhost("/").queues["q"].depth == len(clients)
     assert holder(core) is None
     assert not core.broker.unstable.permit.waiting
     assert (held(core), core.broker.unstable.held) == (0, 0)
@@ -97,7 +97,7 @@ def test_unfinished_small_messages_that_fill_the_bound_of_the_broker_come_whole(
     for _ in clients:
         at = [send_what_is_read(client, data, done) for client, done in zip(clients, at, strict=True)]
         core.sync()
-    assert core.node.state.registry.vhost("/").queues["q"].depth == len(clients)
+    assert core.node.state.topology.registry.vhost("/").queues["q"].depth == len(clients)
     assert (held(core), core.broker.unstable.held) == (0, 0)
 
 
@@ -135,7 +135,7 @@ def test_silence_in_the_middle_of_a_message_holds_up_others_for_a_while(waiting:
     assert "unfinished messages are held while others wait" in silent.connection.close_reason
     assert send_what_is_read(other, data, at) == len(data)
     core.sync()
-    assert core.node.state.registry.vhost("/").queues["q"].depth == 1
+    assert core.node.state.topology.registry.vhost("/").queues["q"].depth == 1
     silent.send(data[MIB:])
     assert held(core) == 0, "what comes of a connection that is being closed is not kept"
 
@@ -254,11 +254,11 @@ def test_a_message_that_is_too_large_is_refused_before_anything_of_it_is_kept() 
     assert send_what_is_read(client, data, READ) == len(data)
     client.send(publish("q", b"other", channel=2))
     core.sync()
-    assert core.node.state.registry.vhost("/").queues["q"].depth == 1
+    assert core.node.state.topology.registry.vhost("/").queues["q"].depth == 1
     client.send(encode_method(1, CHANNEL_CLOSE_OK), encode_method(1, CHANNEL_OPEN), publish("q", b"again"))
     core.sync()
     assert client.heard() == ["channel.open-ok"]
-    assert core.node.state.registry.vhost("/").queues["q"].depth == 2
+    assert core.node.state.topology.registry.vhost("/").queues["q"].depth == 2
 
 
 def test_a_client_may_answer_in_the_middle_of_what_is_refused() -> None:
@@ -272,7 +272,7 @@ def test_a_client_may_answer_in_the_middle_of_what_is_refused() -> None:
     client.send(encode_method(1, CHANNEL_CLOSE_OK), encode_method(1, CHANNEL_OPEN), publish("q", b"again"))
     core.sync()
     assert client.heard() == ["channel.open-ok"]
-    assert core.node.state.registry.vhost("/").queues["q"].depth == 1
+    assert core.node.state.topology.registry.vhost("/").queues["q"].depth == 1
 
 
 def test_the_largest_message_that_is_allowed() -> None:
@@ -281,7 +281,7 @@ def test_the_largest_message_that_is_allowed() -> None:
     core.queue(client, "q")
     assert send_what_is_read(client, large()) == len(large())
     core.sync()
-    assert core.node.state.registry.vhost("/").queues["q"].depth == 1
+    assert core.node.state.topology.registry.vhost("/").queues["q"].depth == 1
 
 
 # -- connections -----------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from tests.unit.core.life.recovery_kit import KeptCore
 from understudy.broker.amqp.methods import BASIC_ACK, BASIC_CONSUME, BASIC_DELIVER, TX_COMMIT, TX_SELECT, encode_method
 from understudy.broker.core.clients.transacting import FLUSH_ACCEPTS
 from understudy.broker.core.commits.recorder import TransactionRecorder
-from understudy.broker.core.state import EMPTY_TABLE, BrokerState
+from understudy.broker.core.state import BrokerState
+from understudy.broker.core.state.raw_records import EMPTY_TABLE
 from understudy.broker.log import frame, record
 from understudy.broker.log.record import Prepare
 from understudy.broker.message import Message
@@ -24,7 +25,7 @@ BODIES = [bytes([65 + number]) * 100 for number in range(6)]
 def with_queue() -> tuple[BrokerState, MemorySpill]:
     spill = MemorySpill()
     state = BrokerState(spill=spill, tx_memory_bytes=250)
-    state.append_record(record.encode_queue_declare(QUEUE, "/", "q", record.DURABLE, EMPTY_TABLE))
+    state.taking.append_record(record.encode_queue_declare(QUEUE, "/", "q", record.DURABLE, EMPTY_TABLE))
     state.log.close_batch()
     state.log.apply_up_to(1)
     return state, spill
@@ -53,13 +54,13 @@ def test_a_backup_does_the_same_and_hands_out_what_was_written() -> None:
         record.encode_tx_enqueue(TX, [(QUEUE, place, 0)], message(body), False) + b"\0\0" + body
         for place, body in enumerate(BODIES)
     ]
-    state.receive_batch(frame.encode_batch(1, 2, len(records), 1, records))
+    state.taking.receive_batch(frame.encode_batch(1, 2, len(records), 1, records))
     tx = state.transactions[TX]
     assert spill.live == 4
     assert tx.size_bytes == 6 * 102
     prepare = Prepare(TX, 1, "", 0, {QUEUE: (7, 6)}, 6, tx.digest, 6, tx.durable_digest)
     closing = [record.encode_prepare(prepare), record.encode_commit(TX, 1, 0)]
-    state.receive_batch(frame.encode_batch(1, 8, 2, 1, closing))
+    state.taking.receive_batch(frame.encode_batch(1, 8, 2, 1, closing))
     state.log.apply_up_to(9)
     del tx
     entries = state.queues[QUEUE].entries
@@ -76,15 +77,15 @@ def test_a_tail_that_is_cut_takes_its_bodies_along() -> None:
         for place, body in enumerate(BODIES)
     ]
     for place, one in enumerate(records):
-        state.receive_batch(frame.encode_batch(1, 2 + place, 1, 1, [one]))
-    state.cut(4)
+        state.taking.receive_batch(frame.encode_batch(1, 2 + place, 1, 1, [one]))
+    state.taking.cut(4)
     assert spill.live == 1
     assert [one.content() for one in state.transactions[TX].messages()] == BODIES[:3]
 
 
 def test_without_a_place_everything_stays_in_memory() -> None:
     state = BrokerState(tx_memory_bytes=250)
-    state.append_record(record.encode_queue_declare(QUEUE, "/", "q", record.DURABLE, EMPTY_TABLE))
+    state.taking.append_record(record.encode_queue_declare(QUEUE, "/", "q", record.DURABLE, EMPTY_TABLE))
     state.log.close_batch()
     state.log.apply_up_to(1)
     recorder, tx = TransactionRecorder(state), TxBuffer(TX)

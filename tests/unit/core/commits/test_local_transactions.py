@@ -44,7 +44,7 @@ def client(core: Core) -> Client:
 
 
 def found(core: Core, name: str) -> Queue:
-    return core.node.state.registry.vhost("/").queues[name]
+    return core.node.state.topology.registry.vhost("/").queues[name]
 
 
 def answers(core: Core, client: Client, key: int, *args: object) -> list[str]:
@@ -145,7 +145,7 @@ def test_a_queue_that_is_deleted_meanwhile_leaves_the_rest(core: Core, client: C
     client.publish("p", b"y")
     assert "queue.delete-ok" in answers(core, core.client(), QUEUE_DELETE, "q", False, False, False)
     assert answers(core, client, TX_COMMIT) == ["tx.commit-ok"]
-    assert (found(core, "p").depth, core.node.state.dropped_by_delete) == (1, 1)
+    assert (found(core, "p").depth, core.node.state.applying.dropped_by_delete) == (1, 1)
 
 
 # -- what is seen, and what stays outside --------------------------------------------------------------------------------

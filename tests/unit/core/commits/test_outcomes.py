@@ -62,7 +62,7 @@ def test_an_outcome_that_was_forgotten_is_expired_and_not_rolled_back() -> None:
     for hours in range(4):
         core.broker.tick(hours * HOUR_MS + 60_000, 1_700_000_000_000)
         core.sync()
-    assert core.node.state.outcomes.named("paid") is None
+    assert core.node.state.applying.outcomes.named("paid") is None
     assert ask(core, "paid") == "expired"
     assert [ask(core, name) for name in ("given-up", "never-heard-of", "new")] == ["rolled back"] * 3
     restored, _ = Meta.decode(Meta.of(core.node.state).encode())
@@ -150,7 +150,7 @@ def test_a_name_is_that_of_the_transaction_that_commits_under_it(end: str) -> No
     }
     assert second.heard() == told[end]
     assert ask(core, "job") == "committed"
-    assert core.node.state.registry.vhost("/").queues["q"].depth == 1
+    assert core.node.state.topology.registry.vhost("/").queues["q"].depth == 1
 
 
 @settings(max_examples=30, deadline=None)

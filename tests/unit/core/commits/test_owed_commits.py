@@ -37,7 +37,7 @@ def applied_and_not_written() -> Core:
     state = core.node.state
     assert [entry.message.content() for queue in state.queues.values() for entry in queue.entries.values()] == [b"x"]
     assert state.log.closed_end < state.log.end
-    assert len(state.owed) == 1
+    assert len(state.applying.owed) == 1
     return core
 
 
@@ -54,7 +54,7 @@ def commits(node: BrokerNode) -> list[int]:
 
 def test_who_was_caught_up_past_the_decision_writes_it_when_it_leads() -> None:
     core = applied_and_not_written()
-    (tx_id,) = core.node.state.owed
+    (tx_id,) = core.node.state.applying.owed
     joiner = BrokerNode("b2", Limits(), bytes)
     replicator = BrokerReplicator(joiner.state)
     replicator.recovered(JournalGate(Port()))
@@ -65,19 +65,19 @@ def test_who_was_caught_up_past_the_decision_writes_it_when_it_leads() -> None:
         replicator.take(message)
     while (piece := catch_up.next_message()) is not None:
         replicator.take(piece)
-    assert joiner.state.owed == core.node.state.owed
+    assert joiner.state.applying.owed == core.node.state.applying.owed
     replicator.unlink()
     joiner.open(Port(), 0, 0)
     end_turn(joiner, flush=True)
     assert commits(joiner) == [tx_id]
     joiner.durable_to(joiner.gate.appended)
     end_turn(joiner, flush=True)
-    assert joiner.state.owed == {}
+    assert joiner.state.applying.owed == {}
 
 
 def test_a_checkpoint_says_what_is_owed() -> None:
     core = applied_and_not_written()
-    (tx_id,) = core.node.state.owed
+    (tx_id,) = core.node.state.applying.owed
     data = core.node.checkpoint()
     again = BrokerNode("b1", Limits(), bytes)
     again.recovery.on_note(data[5], data[frame.NOTE_HEADER_BYTES :])
@@ -88,8 +88,8 @@ def test_a_checkpoint_says_what_is_owed() -> None:
 
 def test_what_stands_in_the_log_is_not_written_again() -> None:
     state = BrokerState()
-    state.owed[7] = 1
-    state.append_record(record.encode_commit(7, 1, 0))
-    assert state.owed_commits() == []
-    state.owed[8] = 2
-    assert state.owed_commits() == [(8, 2)]
+    state.applying.owed[7] = 1
+    state.taking.append_record(record.encode_commit(7, 1, 0))
+    assert state.applying.owed_commits() == []
+    state.applying.owed[8] = 2
+    assert state.applying.owed_commits() == [(8, 2)]

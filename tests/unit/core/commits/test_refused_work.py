@@ -125,7 +125,7 @@ def test_consumers_go_on(core: Core, client: Client) -> None:
     core.sync()
     core.sync()
     assert client.heard() == ["queue.declare-ok"]
-    assert not core.node.state.registry.vhost("/").queues["q"].entries
+    assert not core.node.state.topology.registry.vhost("/").queues["q"].entries
 
 
 def test_a_commit_that_brings_messages_is_refused_with_the_reason(core: Core, client: Client) -> None:

@@ -45,7 +45,7 @@ def test_a_transaction_that_comes_behind_its_rollback_is_rolled_back() -> None:
     """A catch-up may bring a backup a transaction whose ROLLBACK stands in its log, and is not stable yet."""
     state = BrokerState()
     records = [record.encode_epoch(1, "b1", False, 0), record.encode_rollback(7, 1, "name", "refused")]
-    state.receive_batch(frame.encode_batch(1, 1, 2, 0, records))
+    state.taking.receive_batch(frame.encode_batch(1, 1, 2, 0, records))
     late = state.transactions[7] = TxBuffer(7)
     state.log.note_durable(2)
     state.log.apply_up_to(2)

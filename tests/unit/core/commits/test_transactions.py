@@ -60,7 +60,7 @@ def test_messages_and_entries_are_made_whole() -> None:
     core.sync()
     backup = BrokerState()
     for batch in frames:
-        backup.receive_batch(batch)
+        backup.taking.receive_batch(batch)
     backup.log.apply_up_to(backup.log.end)
     assert_whole(core.node.state.queues.values())
     assert_whole(backup.queues.values())

@@ -138,10 +138,10 @@ def test_a_queue_that_is_used_does_not_expire(core: Core, read_first: bool) -> N
     assert client.heard() == ["queue.declare-ok", "basic.get-ok"]
     core.pass_ms(25_000)
     core.sync()
-    assert core.node.state.registry.vhost("/").queues["q"].depth == 1
+    assert core.node.state.topology.registry.vhost("/").queues["q"].depth == 1
     core.pass_ms(5_500)
     core.sync()
-    assert "q" not in core.node.state.registry.vhost("/").queues
+    assert "q" not in core.node.state.topology.registry.vhost("/").queues
 
 
 @pytest.mark.parametrize("select", [TX_SELECT, DTX_SELECT])
@@ -162,7 +162,7 @@ def test_a_transaction_was_not_idle_meanwhile(core: Core, select: int) -> None:
     core.sync()
     assert client.heard() == []
     assert len(core.node.state.transactions) == 1
-    assert core.node.state.registry.vhost("/").queues["q"].uncommitted == 2
+    assert core.node.state.topology.registry.vhost("/").queues["q"].uncommitted == 2
 
 
 def test_a_pause_is_noted_in_a_turn_with_a_barrier_and_a_later_record(core: Core) -> None:

@@ -42,7 +42,7 @@ def client(core: Core) -> Client:
 
 
 def bodies(core: Core, name: str = "q") -> list[bytes]:
-    queue = core.broker.state.registry.vhost("/").queues[name]
+    queue = core.broker.state.topology.registry.vhost("/").queues[name]
     return [entry.message.content() for entry in queue.entries.values()]
 
 
@@ -217,7 +217,7 @@ class Backup:
     def take(self, *raws: bytes) -> None:
         for raw in raws:
             self.end += 1
-            self.state.receive_batch(frame.encode_batch(1, self.end, 1, 0, [raw], 0))
+            self.state.taking.receive_batch(frame.encode_batch(1, self.end, 1, 0, [raw], 0))
 
     def held(self) -> list[bytes]:
         return [message.content() for message in self.state.transactions[TX].messages()]
@@ -251,7 +251,7 @@ def test_a_cut_takes_parts_back(cut_to: int) -> None:
     backup = Backup()
     backup.take(*records)
     digest = backup.state.transactions[TX].digest
-    backup.state.cut(cut_to)
+    backup.state.taking.cut(cut_to)
     backup.end = cut_to
     assert backup.state.transactions[TX].logged_events == cut_to
     backup.take(*records[cut_to:])
@@ -262,7 +262,7 @@ def test_a_cut_takes_parts_back(cut_to: int) -> None:
 def test_a_cut_before_the_first_part_leaves_nothing() -> None:
     backup = Backup()
     backup.take(record.encode_epoch(1, "b1", False, 0), part(0, b"ab"), part(2, b"cd"))
-    backup.state.cut(1)
+    backup.state.taking.cut(1)
     assert not backup.state.transactions
 
 

@@ -68,10 +68,10 @@ class HandedOver:
         recovery = Recovery(state, None, None)
         for each in self.journal.frames:
             recovery.on_batch(frame.decode_batch_header(each, 0), bytes(each))
-        state.deciding = True  # its COMMITs may stand in the batch that was not closed
+        state.applying.deciding = True  # its COMMITs may stand in the batch that was not closed
         state.log.apply_up_to(self.state.log.closed_end)
         state.log.cut(self.state.log.closed_end)
-        state.deciding = False
+        state.applying.deciding = False
         recovery.finish()
         return state
 
@@ -135,15 +135,21 @@ def shown(state: BrokerState) -> dict[str, Any]:
             )
             for tx in state.transactions.values()
         },
-        "image": state.image.records(),
+        "image": state.topology.image.records(),
         "registry": {
             name: sorted(
                 (exchange.name, len(exchange.bindings), exchange.had_binding) for exchange in vhost.exchanges.values()
             )
-            for name, vhost in state.registry.vhosts.items()
+            for name, vhost in state.topology.registry.vhosts.items()
         },
-        "others": (state.csn, state.owed, state.completions, state.deciding, state.oldest_live_offset()),
-        "outcomes": sorted(state.outcomes.encode()),
+        "others": (
+            state.applying.csn,
+            state.applying.owed,
+            state.applying.completions,
+            state.applying.deciding,
+            state.oldest_live_offset(),
+        ),
+        "outcomes": sorted(state.applying.outcomes.encode()),
     }
 
 

@@ -19,7 +19,7 @@ def test_a_purge_of_many_messages_is_taken_whole() -> None:
     large = LargeBuffer()
     large.take(frame.encode_batch(1, 1, 1, 0, [raw], 0))
     state = BrokerState()
-    state.receive_batch(large)  # type: ignore[arg-type]  # as `FrameReader` gives it
+    state.taking.receive_batch(large)  # type: ignore[arg-type]  # as `FrameReader` gives it
     ((_, _, groups),) = state.log.pending
     assert groups == [(7, ids)]
 
@@ -33,7 +33,7 @@ def test_a_large_body_in_a_transaction_is_not_copied(limit_ms: int) -> None:
     large = LargeBuffer()
     large.take(frame.encode_batch(1, 1, 1, 0, [head, message.properties, body], 0))
     state = BrokerState()
-    state.receive_batch(large)  # type: ignore[arg-type]  # as `FrameReader` gives it
+    state.taking.receive_batch(large)  # type: ignore[arg-type]  # as `FrameReader` gives it
     ((_, taken, targets),) = state.transactions[1 << 40].events
     assert taken is not None
     assert taken.size == len(body)

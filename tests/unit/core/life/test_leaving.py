@@ -39,7 +39,7 @@ def client(core: Core) -> Client:
 
 
 def found(core: Core) -> tuple[list[str], bool]:
-    vhost = core.node.state.registry.vhost("/")
+    vhost = core.node.state.topology.registry.vhost("/")
     return sorted(vhost.queues), "x" in vhost.exchanges
 
 
@@ -49,7 +49,7 @@ def test_what_goes_with_its_last_user_stays_when_the_broker_sends_that_away(core
     core.sync()
     assert client.heard() == ["connection.close"]
     assert found(core) == (["q"], False), "the exclusive queue does not come back, and the exchange had no other"
-    queue = core.node.state.registry.vhost("/").queues["q"]
+    queue = core.node.state.topology.registry.vhost("/").queues["q"]
     assert (queue.depth, len(queue.consumers)) == (1, 0)
 
 

@@ -73,7 +73,7 @@ def test_a_checkpoint_that_is_older_than_what_is_applied_here() -> None:
     kept = core.journal.frames[begun:]
     node = recovered([first, *kept, older])
     assert bodies(node) == {"other": [b"one", b"two"], "late": [], "later": []}
-    assert set(node.state.registry.vhost("/").queues) == {"other", "late", "later"}
+    assert set(node.state.topology.registry.vhost("/").queues) == {"other", "late", "later"}
 
 
 def test_non_durable_queues_do_not_outlive_the_process() -> None:
@@ -87,7 +87,7 @@ def test_non_durable_queues_do_not_outlive_the_process() -> None:
     core.sync()
     checkpoint = core.node.checkpoint()
     assert bodies(recovered([*core.journal.frames, checkpoint])) == {"durable": [b"one"]}
-    assert recovered([checkpoint]).state.image.queues.keys() == {
+    assert recovered([checkpoint]).state.topology.image.queues.keys() == {
         queue.id for queue in core.node.state.queues.values() if queue.durable
     }
 

@@ -121,7 +121,7 @@ def test_a_log_that_is_cut_within_the_gap_has_a_shorter_gap(offset_in_gap: int) 
     state = core.node.state
     queues = ["first", "second"]
     core.queue(core.client(), "before")
-    state.outcomes.committed(1, "n", state.log.applied)
+    state.applying.outcomes.committed(1, "n", state.log.applied)
     first = core.node.checkpoint()
     begin = state.log.applied
     for queue in queues[:offset_in_gap]:  # they stood in a segment that was dropped
@@ -137,7 +137,7 @@ def test_a_log_that_is_cut_within_the_gap_has_a_shorter_gap(offset_in_gap: int) 
     frames = [first, dead, frame.encode_cut(end), alive, *([naming] if offset_in_gap else [])]
     found = recovered(frames).state
     assert sorted(queue.name for queue in found.queues.values()) == ["before", *queues[:offset_in_gap]]
-    assert found.outcomes.named("n") is Outcome.COMMITTED
+    assert found.applying.outcomes.named("n") is Outcome.COMMITTED
     assert found.log.end == end + 1
 
 
@@ -158,7 +158,7 @@ def test_what_is_applied_while_the_gap_is_not_passed_is_known_when_it_is_cut_awa
     ):
         found = recovered(frames).state
         assert found.log.applied == begin + 2
-        assert found.outcomes.named("n") is Outcome.ROLLED_BACK
+        assert found.applying.outcomes.named("n") is Outcome.ROLLED_BACK
 
 
 def test_a_cut_between_two_gaps_leaves_the_first_one_as_long_as_it_is() -> None:
@@ -190,7 +190,7 @@ def test_an_outcome_that_was_forgotten_in_the_gap_stays_forgotten() -> None:
     state = core.node.state
     client = core.client()
     core.queue(client, "q")
-    state.outcomes.committed(1, "n", state.log.applied)
+    state.applying.outcomes.committed(1, "n", state.log.applied)
     first = core.node.checkpoint()
     core.broker.batch.append_record(record.encode_outcomes_trimmed(state.log.applied, 1))
     core.sync()
@@ -199,9 +199,9 @@ def test_an_outcome_that_was_forgotten_in_the_gap_stays_forgotten() -> None:
     core.sync()
     kept = core.journal.frames[begun:]
     found = recovered([first, *kept, core.node.checkpoint()]).state
-    assert found.outcomes.encode() == state.outcomes.encode()
-    assert found.outcomes.named("n") is Outcome.ROLLED_BACK
-    assert found.outcomes.of_id(1, 9) is Outcome.EXPIRED
+    assert found.applying.outcomes.encode() == state.applying.outcomes.encode()
+    assert found.applying.outcomes.named("n") is Outcome.ROLLED_BACK
+    assert found.applying.outcomes.of_id(1, 9) is Outcome.EXPIRED
 
 
 def test_an_outcome_of_an_older_use_does_not_hide_a_later_one() -> None:
@@ -209,7 +209,7 @@ def test_an_outcome_of_an_older_use_does_not_hide_a_later_one() -> None:
     core = KeptCore()
     state = core.node.state
     core.queue(core.client(), "q")
-    state.outcomes.committed(1, "n", state.log.applied)
+    state.applying.outcomes.committed(1, "n", state.log.applied)
     first = core.node.checkpoint()
     core.broker.batch.append_record(record.encode_outcomes_trimmed(state.log.applied, 1))
     core.sync()
@@ -222,4 +222,4 @@ def test_an_outcome_of_an_older_use_does_not_hide_a_later_one() -> None:
     kept = core.journal.frames[begun:]
     found = recovered([first, *kept, naming]).state
     assert found.log.applied > Meta.decode(naming, frame.NOTE_HEADER_BYTES + 4)[0].offset
-    assert found.outcomes.named("n") is Outcome.ROLLED_BACK
+    assert found.applying.outcomes.named("n") is Outcome.ROLLED_BACK

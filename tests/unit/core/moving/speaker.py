@@ -53,7 +53,7 @@ class Speaker:
         return {**found, **decode_properties(properties)}
 
     def depth(self, queue: str) -> int:
-        found = self.core.broker.state.registry.find_queue("/", queue)
+        found = self.core.broker.state.topology.registry.find_queue("/", queue)
         assert found is not None
         return len(found.entries)
 

@@ -141,7 +141,7 @@ def test_a_move_carries_the_body_where_an_outlet_sends_it(target: str, body: byt
     dead = speaker.get(target)
     assert dead is not None
     assert dead["body"] == body
-    queues = speaker.core.broker.state.registry.vhost("/").queues
+    queues = speaker.core.broker.state.topology.registry.vhost("/").queues
     assert (len(queues["q"].entries), len(queues[target].entries)) == (1, 0)
 
 
@@ -159,7 +159,7 @@ def test_a_count_is_64_bits_wide_for_typed_clients(speaker: Speaker) -> None:
     speaker.declare("dead")
     speaker.publish("q", expiration="0")
     speaker.pass_ms(1_000)
-    (entry,) = speaker.core.broker.state.registry.vhost("/").queues["dead"].entries.values()
+    (entry,) = speaker.core.broker.state.topology.registry.vhost("/").queues["dead"].entries.values()
     assert b"\x05countl\x00\x00\x00\x00\x00\x00\x00\x01" in entry.message.properties
 
 
@@ -233,7 +233,7 @@ def test_large_messages_that_come_together_are_no_more_than_fit(speaker: Speaker
         speaker.core.sync()
         heard += [name for name in speaker.client.heard() if name.startswith("basic.")]
     assert sorted(heard) == ["basic.ack", "basic.nack", "basic.nack"]
-    queue = speaker.core.broker.state.registry.vhost("/").queues["q"]
+    queue = speaker.core.broker.state.topology.registry.vhost("/").queues["q"]
     assert queue.limits is not None
     assert (queue.depth, queue.limits.coming, queue.limits.coming_bytes) == (1, 0, 0)
 
@@ -242,7 +242,7 @@ def test_a_large_message_whose_channel_ends_takes_no_room() -> None:
     speaker = Speaker(Core(Limits(parts_in_flight_bytes=1 << 20)))
     speaker.declare("q", {"x-max-length": 1, "x-overflow": "reject-publish"})
     speaker.client.send(publish("q", bytes(3 << 20)))
-    queue = speaker.core.broker.state.registry.vhost("/").queues["q"]
+    queue = speaker.core.broker.state.topology.registry.vhost("/").queues["q"]
     assert queue.limits is not None
     assert (queue.depth, queue.limits.coming) == (0, 1)
     speaker.client.connection.lost("the network")
@@ -261,9 +261,9 @@ def test_several_refused_in_one_turn_are_no_more_than_fit_in_a_queue_outside_the
 def test_what_an_earlier_primary_appended_does_not_count_as_published_here(speaker: Speaker) -> None:
     speaker.declare("q", {"x-max-length-bytes": 100, "x-overflow": "reject-publish"})
     state = speaker.core.broker.state
-    queue = state.registry.vhost("/").queues["q"]
+    queue = state.topology.registry.vhost("/").queues["q"]
     speaker.client.send(publish("q", b"x" * 10))
-    state.apply_enqueue((Message("", "q", PERSISTENT, b"y" * 90, True), [(queue.id, queue.last_id + 1, 0)]))
+    state.applying.apply_enqueue((Message("", "q", PERSISTENT, b"y" * 90, True), [(queue.id, queue.last_id + 1, 0)]))
     speaker.core.sync()
     assert queue.limits is not None
     assert (queue.limits.coming, queue.limits.coming_bytes, queue.limits.ready_bytes) == (0, 0, 100)
@@ -303,7 +303,7 @@ def test_many_that_die_together_move_in_portions(speaker: Speaker, header: bytes
     count = 50 if header else 1_200
     expire_many(speaker, {}, header, count)
     log = speaker.core.broker.log
-    queue = speaker.core.broker.state.registry.vhost("/").queues["q"]
+    queue = speaker.core.broker.state.topology.registry.vhost("/").queues["q"]
     assert queue.depth == 0, "a message is counted that has expired"
     assert 0 < log.end - log.closed_end <= MOVES_AT_ONCE
     assert sum(map(len, log._chunks)) <= BYTES_AT_ONCE + FRAME_MAX
@@ -314,7 +314,7 @@ def test_many_that_die_together_move_in_portions(speaker: Speaker, header: bytes
         speaker.core.sync()
         assert speaker.depth("dead") > before
     assert speaker.depth("q") == 0
-    dead = speaker.core.broker.state.registry.vhost("/").queues["dead"]
+    dead = speaker.core.broker.state.topology.registry.vhost("/").queues["dead"]
     assert [entry.message.body for entry in dead.entries.values()] == [b"%d" % number for number in range(count)]
 
 
@@ -356,7 +356,7 @@ def test_what_a_log_got_before_its_broker_serves_allows_no_moves(speaker: Speake
 
 def test_a_queue_of_which_messages_have_still_to_move_is_not_empty_nor_unused(speaker: Speaker) -> None:
     expire_many(speaker, {"x-expires": 1_000})
-    queue = speaker.core.broker.state.registry.vhost("/").queues["q"]
+    queue = speaker.core.broker.state.topology.registry.vhost("/").queues["q"]
     assert not queue.deleted
     assert speaker.call(QUEUE_DELETE, "q", False, True, False, channel=2) == ["channel.close"]
     for _ in range(5):
@@ -462,7 +462,7 @@ def test_dead_letters_are_part_of_what_a_transaction_may_hold(branch: bool) -> N
     assert [event[2][0] for event in events] == [506]
     assert "the limit is 3000" in events[0][2][1]
     speaker.pass_ms(1_000)
-    queue = speaker.core.broker.state.registry.vhost("/").queues["q"]
+    queue = speaker.core.broker.state.topology.registry.vhost("/").queues["q"]
     if not branch:
         assert (queue.depth, speaker.depth("dead")) == (10, 0)
 

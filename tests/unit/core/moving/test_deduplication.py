@@ -84,7 +84,7 @@ class Publisher(Speaker):
         return [bytes(entry.message.content()) for entry in self.queue(name).entries.values()]
 
     def queue(self, name: str = "q") -> Queue:
-        return self.core.broker.state.registry.vhost("/").queues[name]
+        return self.core.broker.state.topology.registry.vhost("/").queues[name]
 
 
 @pytest.fixture
@@ -401,7 +401,7 @@ def test_a_name_that_came_with_a_duplicate_alone_may_be_barred(publisher: Publis
     state = publisher.core.node.state
     publisher.core.broker.batch.append_record(record.encode_outcomes_trimmed(state.log.applied, 0))
     publisher.core.sync()
-    assert state.outcomes.named("job") is None
+    assert state.applying.outcomes.named("job") is None
     publisher.put("b", b"3", channel=2)
     assert publisher.call(TX_COMMIT, channel=2) == ["channel.close"]
     assert publisher.bodies() == [b"1"]
@@ -571,7 +571,7 @@ def test_a_backup_notes_what_its_primary_notes() -> None:
     state = core.node.state
     backup = BrokerNode("b2", Limits(), bytes).state
     for batch in state.log.kept.since(state.log.kept.cursor(0)):
-        backup.receive_batch(batch.frame)
+        backup.taking.receive_batch(batch.frame)
     backup.log.apply_up_to(state.log.applied)
     assert noted(backup) == noted(state)
     assert set(noted(state)["q"]) == {b"ttx", b"ttx 2", b"ttransient"}
@@ -592,8 +592,8 @@ def test_a_restart_forgets_transient_messages_alone() -> None:
     }  # it has room for one more
     checkpoint = recovered([core.node.checkpoint()]).state
     assert noted(checkpoint) == before
-    assert after.deduplicates
-    assert checkpoint.deduplicates
+    assert after.applying.deduplicates
+    assert checkpoint.applying.deduplicates
 
 
 def test_a_core_that_goes_on_remembers() -> None:
@@ -652,7 +652,7 @@ def test_a_refill_brings_ids_of_transient_messages() -> None:
     state = core.node.state
     after = recovered(core.journal.frames).state
     epoch, applied = state.log.epoch, state.log.applied
-    after.declare_missing([], epoch, applied, Meta.of(state).message_ids)
+    after.topology.declare_missing([], epoch, applied, Meta.of(state).message_ids)
     after.log.apply_up_to(after.log.end)
     assert noted(after) == noted(state)
 
@@ -667,7 +667,7 @@ def test_a_refill_does_not_change_when_older_messages_came() -> None:
         core.pass_ms(5_000)
     state, backup = core.node.state, BrokerNode("b2", Limits(), bytes).state
     for batch in state.log.kept.since(state.log.kept.cursor(0)):
-        backup.receive_batch(batch.frame)
+        backup.taking.receive_batch(batch.frame)
     backup.log.apply_up_to(1 + kinds(core).index(record.ID_TIME))
     backup.id_windows.merge(backup.queues, Meta.of(state).message_ids)
     backup.log.apply_up_to(state.log.applied)
@@ -687,12 +687,12 @@ def test_a_meta_without_ids_is_of_an_older_format() -> None:
 def test_a_refill_keeps_its_ids_from_an_older_epoch() -> None:
     """Transient messages that came since the group began anew: the EPOCH that ended the others may come after the refill."""
     backup = BrokerNode("b2", Limits(), bytes).state
-    backup.append_record(record.encode_queue_declare(1 << 32 | 1, "/", "q", record.DURABLE, encode_table(ONCE)))
+    backup.taking.append_record(record.encode_queue_declare(1 << 32 | 1, "/", "q", record.DURABLE, encode_table(ONCE)))
     backup.log.apply_up_to(1)
     found = backup.queues[1 << 32 | 1].window
     assert found is not None
     found.merge([(b"told", (9, 0, True)), (b"ended", (1, 0, True)), (b"kept", (1, 0, False))])
-    backup.append_record(record.encode_epoch(2, "b1", True, WALL_MS))
+    backup.taking.append_record(record.encode_epoch(2, "b1", True, WALL_MS))
     backup.log.apply_up_to(2)
     assert set(found.noted) == {b"told", b"kept"}
 

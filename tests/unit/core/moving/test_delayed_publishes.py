@@ -241,7 +241,7 @@ def test_the_journal_has_the_due_time() -> None:
     speaker.call(TX_COMMIT, channel=2)
     restarted = recovered(core.journal.frames)
     restarted.state.log.apply_up_to(restarted.state.log.end)
-    (queue,) = restarted.state.registry.queues()
+    (queue,) = restarted.state.topology.registry.queues()
     assert queue.returns is not None
     begun = core.broker.clock.expiry_ms
     assert [each.due_ms for each in queue.returns.known.values()] == [begun + 5_000, begun + 9_000]

@@ -78,7 +78,7 @@ def test_in_a_transaction_a_time_to_live_counts_from_the_commit(asked_by: str, e
     core.sync()
     core.sync()
     assert client.heard() == ["tx.commit-ok"]
-    queue = core.node.state.registry.vhost("/").queues["q"]
+    queue = core.node.state.topology.registry.vhost("/").queues["q"]
     assert [entry.deadline_ms for entry in queue.entries.values()] == [committed_ms + TTL_MS]
     if not exclusive:
         assert core.node.state.record_format == 1, "nothing of it is left to tell"
@@ -119,6 +119,6 @@ def test_a_log_that_must_not_hold_it_fixes_the_deadline_at_the_publish() -> None
     client.send(encode_method(1, TX_COMMIT))
     core.sync()
     core.sync()
-    queue = core.node.state.registry.vhost("/").queues["q"]
+    queue = core.node.state.topology.registry.vhost("/").queues["q"]
     assert [entry.deadline_ms for entry in queue.entries.values()] == [published_ms + 700]
     assert core.node.state.record_format == 1

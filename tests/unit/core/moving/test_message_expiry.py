@@ -171,7 +171,7 @@ def test_after_a_commit_a_message_that_lives_for_no_time_is_not_there(core: Cloc
     core.sync()
     core.sync()
     assert client.heard() == ["tx.select-ok", "tx.commit-ok"]
-    assert core.node.state.registry.vhost("/").queues["q"].depth == 0
+    assert core.node.state.topology.registry.vhost("/").queues["q"].depth == 0
     assert answer(core, client, GET) == ("basic.get-empty", ())
 
 
@@ -226,6 +226,6 @@ def test_a_delivery_mode_other_than_two_is_transient(core: ClockedCore, client: 
     """RabbitMQ 4.3 takes every octet; 3.x refused those but 1 and 2."""
     client.send(publish_frames(1, "", "q", encode_properties(delivery_mode=mode), b"x", FRAME_MAX))
     core.sync()
-    (entry,) = core.node.state.registry.vhost("/").queues["q"].ready
+    (entry,) = core.node.state.topology.registry.vhost("/").queues["q"].ready
     assert not entry.message.persistent
     assert client.heard() == []

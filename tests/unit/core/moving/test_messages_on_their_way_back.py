@@ -66,7 +66,7 @@ def test_a_restart_knows_the_newer_due_time_of_a_message_that_came_back_twice(ki
     assert len(node.state.log.pending) == 1
     node.open(HeldJournal(), 0, wall_ms)
     sync(node)
-    (queue,) = node.state.registry.queues()
+    (queue,) = node.state.topology.registry.queues()
     assert (queue.withheld, queue.depth) == (withheld, 1 - withheld)
     for passed_ms in range(0, 2 * DELAY_MS + 500, 250):
         node.tick(passed_ms, wall_ms + passed_ms)

@@ -48,7 +48,7 @@ def speaker() -> Speaker:
 
 
 def queue_of(speaker: Speaker, name: str = "q") -> Queue:
-    found = speaker.core.broker.state.registry.find_queue("/", name)
+    found = speaker.core.broker.state.topology.registry.find_queue("/", name)
     assert found is not None
     return found
 
@@ -271,7 +271,7 @@ def test_the_journal_has_the_counts() -> None:
         speaker.call(BASIC_REJECT, taken(speaker)["tag"], True)
     restarted = recovered(core.journal.frames)
     restarted.state.log.apply_up_to(restarted.state.log.end)
-    (queue,) = restarted.state.registry.queues()
+    (queue,) = restarted.state.topology.registry.queues()
     (entry_id,) = queue.entries
     assert queue.returns is not None
     assert queue.returns.of(entry_id) == Returned(2, 2)
@@ -285,7 +285,7 @@ def test_a_core_that_goes_on_has_the_counts() -> None:
     speaker.call(BASIC_REJECT, taken(speaker)["tag"], True)
     begun = BrokerState()
     continue_state(speaker.core.broker.state, begun)
-    (queue,) = begun.registry.queues()
+    (queue,) = begun.topology.registry.queues()
     (entry_id,) = queue.entries
     assert queue.hand_outs(entry_id) == 1
 

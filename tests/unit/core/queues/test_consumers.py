@@ -105,7 +105,7 @@ def test_when_all_of_a_priority_have_gone_consumers_are_served_in_turn_as_before
     assert [given(each) for each in others] == [[b"0", b"2"], [b"1", b"3"]]
     for other, tag in zip(others, ("c0", "c1"), strict=True):
         other.method(BASIC_CANCEL, tag, False)
-    assert core.node.state.registry.vhost("/").queues["q"].order is None
+    assert core.node.state.topology.registry.vhost("/").queues["q"].order is None
 
 
 def test_consumers_of_one_channel_share_a_prefetch_by_priority(core: Core) -> None:
@@ -154,7 +154,7 @@ def test_other_arguments_are_passed_over(core: Core) -> None:
 
 
 def active(core: Core) -> str | None:
-    return core.node.state.registry.vhost("/").queues["q"].statistics().active_consumer
+    return core.node.state.topology.registry.vhost("/").queues["q"].statistics().active_consumer
 
 
 def test_one_consumer_is_active_and_the_next_takes_over_when_it_goes(core: Core) -> None:
@@ -301,7 +301,7 @@ def test_a_consumer_that_holds_a_message_too_long_is_cancelled_and_another_gets_
     slow.method(BASIC_ACK, 2, True)  # it comes too late, and means nothing
     core.sync()
     assert slow.heard() == []
-    queue = core.node.state.registry.vhost("/").queues["q"]
+    queue = core.node.state.topology.registry.vhost("/").queues["q"]
     assert (len(queue.entries), queue.acquired, len(queue.consumers)) == (1, 1, 1)
     other.method(BASIC_ACK, 1, False)
     core.sync()
@@ -340,7 +340,7 @@ def test_the_time_of_each_consumer_of_a_channel_is_its_own(core: Core) -> None:
     core.pass_ms(10_000)
     core.sync()
     assert [event[2] for event in client.events() if event[1] == BASIC_CANCEL] == [("short", True)]
-    queue = core.node.state.registry.vhost("/").queues["q"]
+    queue = core.node.state.topology.registry.vhost("/").queues["q"]
     assert [len(queue.entries), queue.acquired] == [3, 3]
     core.pass_ms(TIMEOUT_MS + LATE_MS)
     core.sync()
@@ -366,7 +366,7 @@ def test_a_client_that_is_not_told_of_cancellations_loses_its_channel(core: Core
     assert text.startswith(
         "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: 60000 ms."
     )
-    assert core.node.state.registry.vhost("/").queues["q"].depth == 1
+    assert core.node.state.topology.registry.vhost("/").queues["q"].depth == 1
 
 
 def test_a_message_of_basic_get_times_out_with_its_channel(core: Core) -> None:
@@ -379,7 +379,7 @@ def test_a_message_of_basic_get_times_out_with_its_channel(core: Core) -> None:
     code, text = closed(client)
     assert (code, "basic.get holds delivery 1 of queue 'q'" in text) == (406, True)
     core.sync()
-    assert core.node.state.registry.vhost("/").queues["q"].depth == 1
+    assert core.node.state.topology.registry.vhost("/").queues["q"].depth == 1
 
 
 def test_what_a_cancelled_consumer_holds_times_out_with_its_channel(core: Core) -> None:
@@ -419,7 +419,7 @@ def test_what_a_transaction_has_acknowledged_does_not_time_out_until_it_is_rolle
     client.method(BASIC_ACK, 2, True)
     core.sync()
     assert "delivery 1 has timed out" in closed(client)[1]
-    assert core.node.state.registry.vhost("/").queues["q"].depth == 2
+    assert core.node.state.topology.registry.vhost("/").queues["q"].depth == 2
 
 
 @pytest.mark.parametrize("kept_for_later", [False, True])
@@ -467,7 +467,7 @@ def test_a_transaction_cannot_settle_what_was_taken_back(core: Core, branch: boo
     client.send(publish("out", b"made of it"), encode_method(1, BASIC_ACK, 1, multiple))
     core.sync()
     assert "delivery 1 has timed out" in closed(client)[1]
-    queues = core.node.state.registry.vhost("/").queues
+    queues = core.node.state.topology.registry.vhost("/").queues
     assert (queues["q"].depth, queues["out"].depth, queues["out"].uncommitted) == (1, 0, 0)
 
 

@@ -72,9 +72,9 @@ def lost_client(count: int, *, exclusive: bool, own_exchange: bool) -> int:
 
     taken = steps(lose)
     assert not state.queues
-    assert not state.image.bindings
-    assert not any(exchange.bindings for exchange in state.registry.vhost("/").exchanges.values())
-    assert not own_exchange or not state.image.exchanges
+    assert not state.topology.image.bindings
+    assert not any(exchange.bindings for exchange in state.topology.registry.vhost("/").exchanges.values())
+    assert not own_exchange or not state.topology.image.exchanges
     return taken
 
 
@@ -102,7 +102,7 @@ def deleted_exchanges(count: int) -> int:
         core.sync()
 
     taken = steps(delete)
-    assert not core.node.state.image.bindings
+    assert not core.node.state.topology.image.bindings
     return taken
 
 

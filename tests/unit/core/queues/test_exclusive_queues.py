@@ -26,7 +26,7 @@ def test_what_they_hold_keeps_no_segment_of_the_journal() -> None:
     client.publish("mine", b"reply")
     core.sync()
     state = core.node.state
-    assert state.registry.vhost("/").queues["mine"].depth == 1
+    assert state.topology.registry.vhost("/").queues["mine"].depth == 1
     assert state.oldest_live_offset() == state.log.end + 1
 
 

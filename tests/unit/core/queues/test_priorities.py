@@ -106,7 +106,7 @@ def test_a_message_that_comes_back_for_ever_takes_one_place(speaker: Speaker) ->
         taken = speaker.get("q", no_ack=False)
         assert taken is not None
         speaker.call(BASIC_NACK, taken["tag"], False, True)
-    queue = speaker.core.broker.state.registry.find_queue("/", "q")
+    queue = speaker.core.broker.state.topology.registry.find_queue("/", "q")
     assert isinstance(queue, PriorityQueue)
     assert sum(map(len, queue.lines())) == 2
 
@@ -260,7 +260,7 @@ def test_a_dropped_core_lets_go_of_every_level(speaker: Speaker) -> None:
     message = speaker.get("q", no_ack=False)
     assert message is not None
     speaker.call(BASIC_NACK, message["tag"], False, True)
-    queue = speaker.core.node.state.registry.vhost("/").queues["q"]
+    queue = speaker.core.node.state.topology.registry.vhost("/").queues["q"]
     assert queue.peek() is not None
     for _ in let_go_in_slices(speaker.core.node.state):
         pass

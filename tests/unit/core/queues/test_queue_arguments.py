@@ -55,7 +55,7 @@ def test_a_type_that_there_is_not_is_refused(core: Core, kind: object, why: str,
     assert text.endswith(
         f"invalid arg 'x-queue-type' for queue 'q' in vhost '/': {kind!r}: {why}; classic and quorum are accepted"
     )
-    assert ("q" in core.node.state.registry.vhost("/").queues) is there
+    assert ("q" in core.node.state.topology.registry.vhost("/").queues) is there
 
 
 def test_what_is_not_known_is_refused(core: Core) -> None:

@@ -50,7 +50,7 @@ def client(core: Core) -> Client:
 
 
 def depths(core: Core) -> dict[str, int]:
-    return {queue.name: queue.depth for queue in core.node.state.registry.queues()}
+    return {queue.name: queue.depth for queue in core.node.state.topology.registry.queues()}
 
 
 def test_what_an_exchange_has_no_queue_for(core: Core, client: Client) -> None:
@@ -110,7 +110,7 @@ def test_it_is_part_of_what_backups_get(core: Core, client: Client) -> None:
     meta, _ = Meta.decode(Meta.of(core.node.state).encode())
     other = Core()
     meta.install(other.node.state)
-    assert other.node.state.registry.vhost("/").exchanges["front"].alternate == "spill"
+    assert other.node.state.topology.registry.vhost("/").exchanges["front"].alternate == "spill"
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def bound(arguments: dict[str, Any]) -> tuple[Core, Any]:
 
 
 def depth(core: Core) -> int:
-    return core.node.state.registry.vhost("/").queues["q"].depth
+    return core.node.state.topology.registry.vhost("/").queues["q"].depth
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_headers_exchange_compares_kinds(wanted: Any, brought: Any, routed: bo
 
 def test_a_binding_goes_whatever_the_order_of_its_arguments() -> None:
     core, client = bound({"k": 1, "a": "x"})
-    bindings = core.node.state.registry.vhost("/").exchanges["amq.headers"].bindings
+    bindings = core.node.state.topology.registry.vhost("/").exchanges["amq.headers"].bindings
     client.method(QUEUE_BIND, "q", "amq.headers", "", False, {"a": "x", "k": 1})
     assert len(bindings) == 1
     client.method(QUEUE_UNBIND, "q", "amq.headers", "", {"a": "x", "k": True})
@@ -155,7 +155,7 @@ def test_a_binding_goes_whatever_the_order_of_its_arguments() -> None:
 
 def test_a_binding_of_an_older_log_goes_by_the_order_that_it_has() -> None:
     core, client = bound({"a": "x", "k": 1})
-    exchange = core.node.state.registry.vhost("/").exchanges["amq.headers"]
+    exchange = core.node.state.topology.registry.vhost("/").exchanges["amq.headers"]
     (binding,) = exchange.bindings.values()
     exchange.unbind(binding.key)
     binding.raw_arguments = encode_table({"k": 1, "a": "x"})

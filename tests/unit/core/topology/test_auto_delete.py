@@ -57,7 +57,7 @@ def test_the_first_consumer_alone_is_recorded(core: Core, client: Client) -> Non
     client.method(BASIC_CONSUME, "q", "second", False, False, False, False, {})
     client.method(BASIC_CANCEL, "first", False)
     assert records(core, record.QUEUE_DECLARE) == 0
-    [raw] = core.broker.state.image.queues.values()
+    [raw] = core.broker.state.topology.image.queues.values()
     _, _, _, flags, arguments = record.decode_queue_declare(raw, 5, len(raw))
     assert flags == record.DURABLE | record.AUTO_DELETE | record.USED
     assert b"x-message-ttl" in arguments
@@ -90,14 +90,14 @@ def test_the_first_binding_alone_is_recorded(core: Core, client: Client) -> None
     client.method(QUEUE_BIND, "q", "x", "two", False, {})
     assert records(core, record.EXCHANGE_DECLARE) == 0
     core.sync()
-    exchange = core.broker.state.registry.vhost("/").exchanges["x"]
+    exchange = core.broker.state.topology.registry.vhost("/").exchanges["x"]
     assert exchange.had_binding
     assert len(exchange.bindings) == 2
-    assert len(core.broker.state.image.bindings) == 2
+    assert len(core.broker.state.topology.image.bindings) == 2
     for key in ("one", "two"):
         client.method(QUEUE_UNBIND, "q", "x", key, {})
         core.sync()
-    assert "x" not in core.broker.state.registry.vhost("/").exchanges
+    assert "x" not in core.broker.state.topology.registry.vhost("/").exchanges
 
 
 def test_an_exchange_that_an_older_program_bound_is_not_declared_again(core: Core, client: Client) -> None:
@@ -111,21 +111,24 @@ def test_an_exchange_that_an_older_program_bound_is_not_declared_again(core: Cor
     client.method(QUEUE_BIND, "q", "x", "new", False, {})
     assert records(core, record.EXCHANGE_DECLARE) == 0
     core.sync()
-    assert [record.decode_bind(raw, 5, len(raw))[3] for raw in broker.state.image.bindings.values()] == ["old", "new"]
+    assert [record.decode_bind(raw, 5, len(raw))[3] for raw in broker.state.topology.image.bindings.values()] == [
+        "old",
+        "new",
+    ]
 
 
 def used(state: BrokerState) -> tuple[bool, bool]:
-    return state.queues[1].had_consumer, state.registry.vhost("/").exchanges["x"].had_binding
+    return state.queues[1].had_consumer, state.topology.registry.vhost("/").exchanges["x"].had_binding
 
 
 def test_what_is_cut_was_not_used() -> None:
     state = BrokerState()
     flags = record.DURABLE | record.AUTO_DELETE
     for each in (flags, flags | record.USED):
-        state.append_record(record.encode_queue_declare(1, "/", "q", each, NO_ARGUMENTS))
-        state.append_record(record.encode_exchange_declare("/", "x", "direct", each, NO_ARGUMENTS))
+        state.taking.append_record(record.encode_queue_declare(1, "/", "q", each, NO_ARGUMENTS))
+        state.taking.append_record(record.encode_exchange_declare("/", "x", "direct", each, NO_ARGUMENTS))
     assert used(state) == (True, True)
-    state.cut(state.log.end - 2)
+    state.taking.cut(state.log.end - 2)
     assert used(state) == (False, False)
 
 
@@ -133,17 +136,17 @@ def test_a_checkpoint_tells_of_it() -> None:
     state = BrokerState()
     flags = record.DURABLE | record.AUTO_DELETE
     for each in (flags, flags | record.USED):
-        state.append_record(record.encode_queue_declare(1, "/", "q", each, NO_ARGUMENTS))
-        state.append_record(record.encode_exchange_declare("/", "x", "direct", each, NO_ARGUMENTS))
-    state.append_record(record.encode_bind(False, "/", "x", 1, "k", NO_ARGUMENTS, True))
+        state.taking.append_record(record.encode_queue_declare(1, "/", "q", each, NO_ARGUMENTS))
+        state.taking.append_record(record.encode_exchange_declare("/", "x", "direct", each, NO_ARGUMENTS))
+    state.taking.append_record(record.encode_bind(False, "/", "x", 1, "k", NO_ARGUMENTS, True))
     state.log.apply_up_to(state.log.end)
     other = BrokerState()
     meta, _ = Meta.decode(Meta.of(state).encode())
     meta.install(other)
     assert used(other) == (True, True)
-    assert len(other.registry.vhost("/").exchanges["x"].bindings) == 1
-    state.append_record(record.encode_exchange_declare("/", "x", "direct", flags, NO_ARGUMENTS))
+    assert len(other.topology.registry.vhost("/").exchanges["x"].bindings) == 1
+    state.taking.append_record(record.encode_exchange_declare("/", "x", "direct", flags, NO_ARGUMENTS))
     state.log.apply_up_to(state.log.end)
     assert used(state) == (True, False), "another exchange: what ended the first one stands in a hole"
-    assert not state.image.bindings
-    assert not state.registry.vhost("/").exchanges["x"].bindings
+    assert not state.topology.image.bindings
+    assert not state.topology.registry.vhost("/").exchanges["x"].bindings

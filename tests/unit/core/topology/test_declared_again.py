@@ -14,11 +14,11 @@ def declare(core: KeptCore, *, durable: bool) -> None:
 
 def assert_durable(node: BrokerNode) -> None:
     node.state.log.apply_up_to(node.state.log.end)
-    exchange = node.state.registry.vhost("/").exchanges["news"]
+    exchange = node.state.topology.registry.vhost("/").exchanges["news"]
     assert exchange.durable
     assert [binding.routing_key for binding in exchange.bindings.values()] == ["durable"]
-    assert list(node.state.image.exchanges) == [("/", "news")]
-    assert [key[3] for key in node.state.image.bindings] == ["durable"]
+    assert list(node.state.topology.image.exchanges) == [("/", "news")]
+    assert [key[3] for key in node.state.topology.image.bindings] == ["durable"]
 
 
 def test_a_restart_that_begins_with_a_checkpoint_keeps_the_durable_one() -> None:

@@ -57,7 +57,7 @@ def test_a_confirmed_message_is_not_deleted_with_it(core: Core, others: tuple[Cl
     core.sync()
     assert publisher.heard() == ["confirm.select-ok", "basic.ack"]
     assert refused(deleter)
-    assert core.node.state.registry.vhost("/").queues["q"].depth == 1
+    assert core.node.state.topology.registry.vhost("/").queues["q"].depth == 1
 
 
 def test_nor_a_committed_one(core: Core, others: tuple[Client, Client]) -> None:
@@ -68,7 +68,7 @@ def test_nor_a_committed_one(core: Core, others: tuple[Client, Client]) -> None:
     core.sync()
     assert publisher.heard() == ["tx.select-ok", "tx.commit-ok"]
     assert refused(deleter)
-    assert core.node.state.registry.vhost("/").queues["q"].depth == 1
+    assert core.node.state.topology.registry.vhost("/").queues["q"].depth == 1
 
 
 @pytest.mark.parametrize("transactional", [False, True])
@@ -82,7 +82,7 @@ def test_nor_one_that_waits_for_its_turn_in_a_queue_outside_the_log(
     publisher.method(QUEUE_DECLARE, "outside", False, durable, False, False, False, {"x-ha-replicate": level})
     core.sync()
     assert publisher.heard() == ["queue.declare-ok"]
-    queue = core.node.state.registry.vhost("/").queues["outside"]
+    queue = core.node.state.topology.registry.vhost("/").queues["outside"]
     assert not queue.logged
     if transactional:
         publisher.method(TX_SELECT)
@@ -106,7 +106,7 @@ def test_nor_one_that_was_committed_in_the_same_turn(core: Core) -> None:
     core.sync()
     core.sync()
     assert client.heard() == ["tx.select-ok", "channel.close", "tx.commit-ok"]
-    assert core.node.state.registry.vhost("/").queues["q"].depth == 1
+    assert core.node.state.topology.registry.vhost("/").queues["q"].depth == 1
 
 
 def test_what_was_applied_and_taken_does_not_count(core: Core, others: tuple[Client, Client]) -> None:
@@ -175,7 +175,7 @@ def test_it_costs_the_same_whatever_is_on_its_way(core: Core) -> None:
     finally:
         sys.setprofile(None)
     core.sync()
-    assert set(core.node.state.registry.vhost("/").queues) == {"busy"}
+    assert set(core.node.state.topology.registry.vhost("/").queues) == {"busy"}
     assert 300 < looked < 300 * 200
 
 

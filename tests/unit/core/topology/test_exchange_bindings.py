@@ -84,7 +84,7 @@ class Shop:
 
     def taken(self) -> list[str]:
         found = []
-        for queue in self.core.node.state.registry.queues():
+        for queue in self.core.node.state.topology.registry.queues():
             found += [queue.name] * queue.depth
             for _ in range(queue.depth):
                 assert self.call(BASIC_GET, queue.name, True) == ["basic.get-ok"]
@@ -99,7 +99,9 @@ class Shop:
         return int(event[2][0]), str(event[2][1])
 
     def exchanges(self) -> set[str]:
-        return {name for name in self.core.node.state.registry.vhost("/").exchanges if name and "amq." not in name}
+        return {
+            name for name in self.core.node.state.topology.registry.vhost("/").exchanges if name and "amq." not in name
+        }
 
 
 @pytest.fixture
@@ -233,7 +235,7 @@ def test_what_is_refused(shop: Shop, ends: tuple[str, str], code: int, text: str
     said = shop.refused(EXCHANGE_BIND, *ends, "k", False, {})
     assert said[0] == code
     assert text in said[1]
-    assert not shop.core.node.state.image.onward
+    assert not shop.core.node.state.topology.image.onward
 
 
 def test_one_that_delays_passes_on_what_comes_late(shop: Shop) -> None:
@@ -296,7 +298,7 @@ def test_a_binding_goes_with_either_end(shop: Shop, gone: str) -> None:
     assert shop.call(EXCHANGE_DELETE, name, False, False) == ["exchange.delete-ok"]
     shop.exchange(name)
     assert shop.publish("e2") == (["basic.return"] if gone == "source" else ["q2"])
-    image = shop.core.node.state.image
+    image = shop.core.node.state.topology.image
     assert (image.onward, shop.core.node.state.record_format) == (0, record.OLDEST_FORMAT_VERSION)
 
 
@@ -351,7 +353,7 @@ def test_a_chain_of_auto_delete_exchanges_goes_with_a_queue(shop: Shop) -> None:
     assert shop.call(QUEUE_UNBIND, "q", "amq.fanout", "", {}) == ["queue.unbind-ok"]
     assert shop.call(QUEUE_DELETE, "q", False, False, False) == ["queue.delete-ok"]
     assert shop.exchanges() == {"kept"}
-    assert not shop.core.node.state.registry.vhost("/").exchanges["kept"].bindings
+    assert not shop.core.node.state.topology.registry.vhost("/").exchanges["kept"].bindings
 
 
 def test_one_that_was_never_bound_stays(shop: Shop) -> None:
@@ -397,7 +399,7 @@ def test_a_new_primary_answers_when_it_knows_what_its_group_reads(shop: Shop, re
 def described(state: BrokerState) -> set[tuple[str, str, str]]:
     return {
         (exchange.name, binding.destination.name, binding.routing_key)
-        for vhost in state.registry.vhosts.values()
+        for vhost in state.topology.registry.vhosts.values()
         for exchange in vhost.exchanges.values()
         for binding in exchange.bindings.values()
         if isinstance(binding, ExchangeBinding)
@@ -437,15 +439,15 @@ def test_a_tail_that_is_cut_takes_them_back() -> None:
     state = BrokerState()
     declared = [record.encode_exchange_declare("/", name, "fanout", record.DURABLE, EMPTY) for name in "xy"]
     first = [*declared, encode_exchange_bind(False, "/", "x", "y", "", EMPTY, True)]
-    state.receive_batch(frame.encode_batch(1, 1, 3, 0, first))
+    state.taking.receive_batch(frame.encode_batch(1, 1, 3, 0, first))
     state.log.apply_up_to(3)
     tail = [
         encode_exchange_bind(True, "/", "x", "y", "", EMPTY, True),
         encode_exchange_bind(False, "/", "y", "x", "", EMPTY, True),
     ]
-    state.receive_batch(frame.encode_batch(1, 4, 2, 3, tail))
+    state.taking.receive_batch(frame.encode_batch(1, 4, 2, 3, tail))
     assert described(state) == {("y", "x", "")}
-    state.cut(3)
+    state.taking.cut(3)
     assert described(state) == {("x", "y", "")}
 
 
@@ -461,13 +463,13 @@ def test_an_epoch_ends_them_with_an_exchange_that_is_not_durable() -> None:
         encode_exchange_bind(False, "/", "lasting", "none", "", EMPTY, True),
         encode_exchange_bind(False, "/", "none", "lasting", "", EMPTY, True),
     ]
-    state.receive_batch(frame.encode_batch(1, 1, len(records), 0, records))
+    state.taking.receive_batch(frame.encode_batch(1, 1, len(records), 0, records))
     state.log.apply_up_to(len(records))
-    assert len(state.image.bindings) == 3
-    state.receive_batch(frame.encode_batch(2, 8, 1, 7, [record.encode_epoch(2, "b1", True, 0)]))
+    assert len(state.topology.image.bindings) == 3
+    state.taking.receive_batch(frame.encode_batch(2, 8, 1, 7, [record.encode_epoch(2, "b1", True, 0)]))
     state.log.apply_up_to(8)
     assert described(state) == {("lasting", "amq.topic", "")}
-    assert [decode_exchange_bind(raw, 5, len(raw))[1:3] for raw in state.image.bindings.values()] == [
+    assert [decode_exchange_bind(raw, 5, len(raw))[1:3] for raw in state.topology.image.bindings.values()] == [
         ("lasting", "amq.topic")
     ]
 

@@ -19,7 +19,7 @@ def test_committed_stays_committed() -> None:
     client.method(TX_COMMIT)
     core.sync()
     assert client.heard() == ["tx.select-ok", "tx.commit-ok"]
-    outcome = core.node.state.outcomes.named("job")
+    outcome = core.node.state.applying.outcomes.named("job")
     assert outcome is not None
     assert outcome.text == "committed"
 
@@ -37,9 +37,9 @@ def test_it_is_pending_until_its_group_is_ordered() -> None:
     core.sync()
     core.sync()
     assert client.heard() == ["tx.select-ok", "tx.commit-ok"]
-    (entry,) = core.node.state.registry.vhost("/").queues["answers"].entries.values()
+    (entry,) = core.node.state.topology.registry.vhost("/").queues["answers"].entries.values()
     assert entry.message.content() in (b"pending", b"committed")
-    outcome = core.node.state.outcomes.named("job")
+    outcome = core.node.state.applying.outcomes.named("job")
     assert outcome is not None
     assert outcome.text == "committed"
 
@@ -73,7 +73,7 @@ def test_an_id_that_was_told_has_an_outcome() -> None:
     core.sync()
     assert client.heard() == ["tx.commit-ok"]
     tx_id = parse_tx_id(bytes(entry.message.content()).decode())
-    assert core.node.state.outcomes.of_id(tx_id, core.broker.transactions.newest_id) is Outcome.COMMITTED
+    assert core.node.state.applying.outcomes.of_id(tx_id, core.broker.transactions.newest_id) is Outcome.COMMITTED
 
 
 def told_id(core: Core, client: Client) -> int:
@@ -81,7 +81,7 @@ def told_id(core: Core, client: Client) -> int:
     asked = encode_properties(reply_to="answers")
     client.send(publish_frames(1, "understudy.tx", "", asked, b"id", FRAME_MAX))
     core.sync()
-    *_, entry = core.node.state.registry.vhost("/").queues["answers"].entries.values()
+    *_, entry = core.node.state.topology.registry.vhost("/").queues["answers"].entries.values()
     return parse_tx_id(bytes(entry.message.content()).decode())
 
 
@@ -98,7 +98,7 @@ def test_a_transaction_without_any_operation_has_the_outcome_that_its_client_was
         client.method(verb)
         core.sync()
     assert client.heard() == ["tx.commit-ok", "tx.rollback-ok", "tx.commit-ok"]
-    outcomes, newest = core.node.state.outcomes, core.broker.transactions.newest_id
+    outcomes, newest = core.node.state.applying.outcomes, core.broker.transactions.newest_id
     wanted = [Outcome.COMMITTED, Outcome.ROLLED_BACK, Outcome.COMMITTED]
     assert [outcomes.of_id(tx_id, newest) for tx_id in found] == wanted
     assert len(core.broker.transactions.open_ids) == 1

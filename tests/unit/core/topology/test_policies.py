@@ -28,7 +28,7 @@ def speaker(*policies: Policy) -> Speaker:
 
 
 def queue_of(speaker: Speaker, name: str) -> Queue:
-    return speaker.core.node.state.registry.vhost("/").queues[name]
+    return speaker.core.node.state.topology.registry.vhost("/").queues[name]
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def test_an_alternate_exchange_of_a_policy() -> None:
 def test_an_argument_of_an_exchange_holds() -> None:
     core = Core(policies=Policies([policy(definition={"alternate-exchange": "spill"})]))
     exchange(core.client(), "front", alternate_exchange="other")
-    assert core.node.state.registry.vhost("/").exchanges["front"].alternate == "other"
-    assert core.node.state.registry.vhost("/").exchanges[""].alternate is None
+    assert core.node.state.topology.registry.vhost("/").exchanges["front"].alternate == "other"
+    assert core.node.state.topology.registry.vhost("/").exchanges[""].alternate is None
 
 
 def test_a_second_declaration_is_compared_with_the_arguments_alone() -> None:
@@ -182,13 +182,13 @@ def test_policies_that_differ_change_no_record() -> None:
     plain = BrokerNode("b3", Limits(), bytes).state
     for state in (other, plain):
         for batch in batches(one.core):
-            state.receive_batch(batch.frame)
+            state.taking.receive_batch(batch.frame)
         state.log.apply_up_to(log.applied)
     held = [(entry.id, entry.deadline_ms) for entry in queue_of(one, "q").entries.values()]
     assert len(held) == 2
     assert all(deadline for _, deadline in held)
     for state in (other, plain):
-        queue = state.registry.vhost("/").queues["q"]
+        queue = state.topology.registry.vhost("/").queues["q"]
         assert [(entry.id, entry.deadline_ms) for entry in queue.entries.values()] == held
 
 
@@ -205,9 +205,9 @@ def test_a_new_file_holds_for_queues_that_are_there() -> None:
         one.publish("q", b"%d" % number)
     again = BrokerNode("b1", Limits(), bytes, policies=Policies([policy(definition={"max-length": 2})]))
     for batch in batches(one.core):
-        again.state.receive_batch(batch.frame)
+        again.state.taking.receive_batch(batch.frame)
     again.state.log.apply_up_to(again.state.log.end)
-    queue = again.state.registry.vhost("/").queues["q"]
+    queue = again.state.topology.registry.vhost("/").queues["q"]
     assert (len(queue.entries), queue.policy) == (5, "p")
     again.open(HeldJournal(), 0, 1_700_000_000_000)
     for _ in range(3):
@@ -246,7 +246,7 @@ def test_a_dead_letter_of_a_transaction_takes_the_format_of_a_move() -> None:
     primary = one.core.node.state
     backup = BrokerNode("b2", Limits(), bytes).state
     for batch in batches(one.core):
-        backup.receive_batch(batch.frame)
+        backup.taking.receive_batch(batch.frame)
     backup.log.apply_up_to(primary.log.applied)
     successor = BrokerNode("b1", Limits(), bytes)
     successor.continue_from(one.core.node)

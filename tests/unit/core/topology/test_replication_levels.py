@@ -22,7 +22,7 @@ def declare(client: Client, name: str, said: Any, *, durable: bool = False, excl
 
 
 def depth(core: Core, name: str) -> int:
-    return core.node.state.registry.vhost("/").queues[name].depth
+    return core.node.state.topology.registry.vhost("/").queues[name].depth
 
 
 @pytest.mark.parametrize("default", ReplicationLevel)
@@ -56,7 +56,7 @@ def test_alone_a_broker_refuses_the_same_and_keeps_everything() -> None:
     assert declare(client, "q", "none", durable=True) == ["channel.close"]
     client = core.client()
     assert declare(client, "q", "configuration", durable=True) == ["queue.declare-ok"]
-    queue = core.node.state.registry.vhost("/").queues["q"]
+    queue = core.node.state.topology.registry.vhost("/").queues["q"]
     assert queue.level is ALL
     assert queue.statistics().replicate == "all"
     end = core.broker.log.end

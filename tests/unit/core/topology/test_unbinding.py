@@ -86,13 +86,13 @@ def test_an_exclusive_queue_is_unbound_by_its_owner_alone(core: Core, client: Cl
     stranger = core.client()
     stranger.method(QUEUE_UNBIND, "mine", "amq.topic", "k", {})
     assert closed_with(stranger) == 405
-    assert core.node.state.registry.vhost("/").exchanges["amq.topic"].bindings
+    assert core.node.state.topology.registry.vhost("/").exchanges["amq.topic"].bindings
 
 
 def test_the_last_binding_takes_an_auto_delete_exchange_with_it_and_a_missing_one_does_not(
     core: Core, client: Client
 ) -> None:
-    exchanges = core.node.state.registry.vhost("/").exchanges
+    exchanges = core.node.state.topology.registry.vhost("/").exchanges
     client.method(EXCHANGE_DECLARE, "x", "direct", False, True, True, False, False, {})
     client.method(QUEUE_UNBIND, "q", "x", "k", {})
     core.sync()

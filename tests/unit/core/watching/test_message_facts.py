@@ -276,7 +276,7 @@ def test_a_confirm_of_a_body_in_parts_leads_to_its_ids() -> None:
     enqueue = next(e for e in journal.events if isinstance(e, schema.Enqueue) and e.offset == confirm["last_offset"])
     assert (enqueue.tx != "", enqueue.id, enqueue.size) == (True, 0, 100)
     assign = next(e for e in journal.events if isinstance(e, schema.Assign) and e.tx == enqueue.tx)
-    queue = core.node.state.registry.find_queue("/", "q")
+    queue = core.node.state.topology.registry.find_queue("/", "q")
     assert queue is not None
     assert (assign.queue_id, assign.id + enqueue.place) == (queue.id, queue.newest_id)
     prepare = next(e for e in journal.events if isinstance(e, schema.Prepare) and e.tx == enqueue.tx)
@@ -295,7 +295,7 @@ def test_deliveries_name_queue_and_id() -> None:
     for answer in ((BASIC_NACK, 1, False, True), (BASIC_ACK, 2, False)):
         client.method(BASIC_GET, "q", False)
         client.method(*answer)
-    queue = core.node.state.registry.find_queue("/", "q")
+    queue = core.node.state.topology.registry.find_queue("/", "q")
     assert queue is not None
     same = {"queue": "q", "vhost": "/", "queue_id": queue.id, "id": queue.newest_id, "priority": 3}
     first = same | {"redelivered": False, "logged": True}

@@ -63,7 +63,7 @@ class Broker:
         log = self.state.log
         data = frame.encode_batch(1, log.end + 1, len(raws), log.end, list(raws))
         log.epoch = 1
-        self.state.receive_batch(data)
+        self.state.taking.receive_batch(data)
         self.journal.append(data)
         log.apply_up_to(log.end)
         self.journal.sync_now()

@@ -63,7 +63,7 @@ class JournalWriter:
         self.journal.sync_now()
 
     def cut(self, offset: int) -> None:
-        self.state.cut(offset)
+        self.state.taking.cut(offset)
         self.journal.append(frame.encode_cut(offset))
         self.journal.sync_now()
 
@@ -73,7 +73,7 @@ class JournalWriter:
         self.stable = min(max(self.stable, log.end), self.stable_at_most) if stable is None else stable
         data = frame.encode_batch(self.epoch, log.end + 1, len(raws), self.stable, list(raws))
         log.epoch = self.epoch
-        self.state.receive_batch(data)
+        self.state.taking.receive_batch(data)
         self.journal.append(data)
         log.apply_up_to(self.stable)
         self.journal.sync_now()

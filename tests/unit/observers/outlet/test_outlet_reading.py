@@ -298,7 +298,7 @@ def test_records_that_are_gone_are_an_error_and_not_passed_over(journal: Journal
 def base(journal: JournalWriter, offset: int) -> None:
     """A catch-up begins the log anew behind ``offset``, with the queues that are there."""
     journal.note(frame.KIND_CUT, frame.encode_cut(0, RESTART)[frame.NOTE_HEADER_BYTES :])
-    topology = tuple(journal.state.image.records())
+    topology = tuple(journal.state.topology.image.records())
     meta = Meta(offset=offset, csn=7, starts=((1, 1),), topology=topology, outcomes=Outcomes())
     journal.note(journal_gate.PIECE, wire.encode_base(wire.BASE_NEW, meta.encode()))
 

@@ -177,7 +177,7 @@ def test_a_page_whose_path_is_taken_refuses_the_start() -> None:
 def test_a_hook_that_nobody_wants_is_not_hung_up() -> None:
     broker = Core().broker
     PassiveGuard("silent", PassivePlugin(NOTHING)).listen(broker)
-    assert (broker.hooks.on_delivered, broker.state.on_applied_tx, broker.transactions.engines) == ([], [], [])
+    assert (broker.hooks.on_delivered, broker.state.applying.on_applied_tx, broker.transactions.engines) == ([], [], [])
 
 
 def test_two_commands_of_one_name_refuse_the_start() -> None:

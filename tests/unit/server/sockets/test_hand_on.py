@@ -42,7 +42,7 @@ def depths(driver: NodeDriver) -> dict[str, int]:
 async def publish(driver: NodeDriver, count: int) -> None:
     node = driver.node
     assert node is not None
-    [queue] = [queue for queue in node.state.registry.queues() if queue.name == "q"]
+    [queue] = [queue for queue in node.state.topology.registry.queues() if queue.name == "q"]
     for _ in range(count):
         node.broker.batch.publish([queue], Message("", "q", PROPERTIES, os.urandom(500), True), None)
         await driver.turned()

@@ -164,7 +164,7 @@ async def test_a_registry_that_is_made_anew_is_looked_at_anew() -> None:
     core = core_with(3)
     report = report_of(core)
     assert (await body_of(report.status({})))["queue_totals"]["queues"] == 3
-    core.node.state.rebuild_registry()
+    core.node.state.topology.rebuild_registry()
     core.queue(core.client(), "q3")
     core.sync()
     status = await body_of(report.status({}))
@@ -177,7 +177,7 @@ async def test_a_survey_whose_virtual_host_is_gone_shows_no_queue_of_it(monkeypa
     core = core_with(3)
     report = report_of(core)
     assert (await body_of(report.status({})))["queue_totals"]["queues"] == 3
-    core.node.state.registry = Registry()
+    core.node.state.topology.registry = Registry()
     for path, query in (("/status", {}), ("/queues", {"vhost": "/", "after": "q00000"})):
         page = await body_of(report.pages()[path](query))  # type: ignore[arg-type]
         assert (page["queues"], page["queue_totals"]["queues"]) == ([], 3), "the sums are not a second old"

@@ -160,7 +160,7 @@ def test_the_status_counts_them(core: Core) -> None:
     for tx_id in (1, 2):
         tx = state.transactions[tx_id] = TxBuffer(tx_id)
         tx.branch = cast("DtxBranch", SimpleNamespace(offset=0))
-    state.completions["/", Xid(1, b"g", b"b")] = Completion(committed=True, offset=1, time_ms=1)
+    state.applying.completions["/", Xid(1, b"g", b"b")] = Completion(committed=True, offset=1, time_ms=1)
     counts = shown(report_of(core).status({}))["transactions"]
     assert (counts["open"], counts["in_doubt"], counts["completed"]) == (0, 2, 1)
 
