@@ -23,13 +23,26 @@ permit for each of several connections. The sum is what has to be bounded, and l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from understudy.broker.core.clients.connection import Connection
+from understudy.broker.core.turn.clock import Clock
 
 PATIENCE_MS: Final = 10_000
 LEAST_BYTES: Final = 1 << 20
+
+
+class Holder(Protocol):
+    """A connection (``Connection``), as far as the permit goes."""
+
+    unstable_bytes: int
+    unfinished_bytes: int
+    paused: bool
+
+    @property
+    def waits_for_client(self) -> bool: ...
+    def check_bounds(self) -> None: ...
+    def stalled(self, size_bytes: int, waited_ms: int) -> None: ...
 
 
 class LargePermit:
@@ -40,9 +53,13 @@ class LargePermit:
         waiting: connections that have asked for it, in that order.
     """
 
-    def __init__(self) -> None:
-        self.holder: Connection | None = None
-        self.waiting: dict[Connection, None] = {}
+    def __init__(self, clock: Clock, is_full: Callable[[], bool], has_room: Callable[[], None]) -> None:
+        """``is_full``: the bound of all connections is reached. ``has_room``: called when it is not any more."""
+        self.holder: Holder | None = None
+        self.waiting: dict[Holder, None] = {}
+        self._clock = clock
+        self._is_full = is_full
+        self._has_room = has_room
         self._since_ms = 0
         self._bytes = 0
         self._handing_on = False
@@ -53,7 +70,7 @@ class LargePermit:
         holder = self.holder
         return holder.unstable_bytes + holder.unfinished_bytes if holder is not None else 0
 
-    def ask(self, connection: Connection) -> bool:
+    def ask(self, connection: Holder) -> bool:
         """True if ``connection``, which a bound stops in the middle of a message, has the permit; else it waits."""
         if self.holder is None and (not self.waiting or self._handing_on):
             self._give(connection)
@@ -61,17 +78,16 @@ class LargePermit:
             self.waiting[connection] = None
         return self.holder is connection
 
-    def _give(self, connection: Connection) -> None:
-        broker = connection.broker
-        was_full = broker.unstable.full
+    def _give(self, connection: Holder) -> None:
+        was_full = self._is_full()
         self.waiting.pop(connection, None)
         self.holder = connection
         self._bytes = 0
-        self._since_ms = broker.clock.running_ms
-        if was_full and not broker.unstable.full:
-            broker.reception.recheck_paused()
+        self._since_ms = self._clock.running_ms
+        if was_full and not self._is_full():
+            self._has_room()
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: Holder) -> None:
         """``connection`` neither needs the permit nor waits for it: the next one has it, if there is one."""
         self.waiting.pop(connection, None)
         if self.holder is not connection:

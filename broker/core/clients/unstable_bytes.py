@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from understudy.broker.core.clients.large_permit import LargePermit
-from understudy.broker.core.clients.reception import Reception
 from understudy.broker.core.limits import Limits
+from understudy.broker.core.turn.clock import Clock
 
 
 class UnstableBytes:
@@ -15,11 +17,12 @@ class UnstableBytes:
         permit: of the one connection that may hold more than its bound; what it holds is no part of what the others share.
     """
 
-    def __init__(self, limits: Limits, reception: Reception) -> None:
+    def __init__(self, limits: Limits, clock: Clock, has_room: Callable[[], None]) -> None:
+        """``has_room``: called when the bound is not reached any more."""
         self.held = 0
-        self.permit = LargePermit()
+        self.permit = LargePermit(clock, lambda: self.full, has_room)
         self._limits = limits
-        self._reception = reception
+        self._has_room = has_room
 
     def keeps(self, size_bytes: int) -> None:
         """So many more octets are kept until they become stable; negative: so many fewer that bounded nothing."""
@@ -33,7 +36,7 @@ class UnstableBytes:
         before = self.full
         self.held -= size_bytes
         if before and not self.full:
-            self._reception.recheck_paused()
+            self._has_room()
 
     @property
     def full(self) -> bool:

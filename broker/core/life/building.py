@@ -85,7 +85,7 @@ def _owned(state: BrokerState, gate: JournalGate, limits: Limits, clock: Clock) 
         work=WorkRefusals(),
         counters=counters,
         reception=reception,
-        unstable=UnstableBytes(limits, reception),
+        unstable=UnstableBytes(limits, clock, reception.recheck_paused),
         hooks=Hooks(state.applying.on_requeued),
         completions=completions,
         batch=batch,

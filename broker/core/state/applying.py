@@ -8,11 +8,12 @@ which is replication-id order (G9).
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from understudy.broker.core.queues.arrival import ANY_CONSUMER
 from understudy.broker.core.queues.entry import Entry
 from understudy.broker.core.queues.queue import Queue
+from understudy.broker.core.state.held import Held
 from understudy.broker.log import record
 from understudy.broker.log.move_record import Move
 from understudy.broker.log.pending import COMMIT, Change
@@ -22,9 +23,6 @@ from understudy.broker.message import DelayedMessage, Message
 from understudy.broker.transactions.dtx_branch import BranchName, Completion
 from understudy.broker.transactions.outcomes import Outcomes
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
-
-if TYPE_CHECKING:
-    from understudy.broker.core.state.broker_state import BrokerState
 
 
 class Applying:
@@ -46,7 +44,7 @@ class Applying:
         on_requeued: are told of each message that is at its place in a queue again and may be handed out (primary).
     """
 
-    def __init__(self, state: BrokerState) -> None:
+    def __init__(self, state: Held) -> None:
         self.log = state.log
         self.queues = state.queues
         self.transactions = state.transactions

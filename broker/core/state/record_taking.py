@@ -7,9 +7,10 @@ position has passed. Nothing of an open transaction can be seen by a client; a c
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from understudy.broker.core.state.applying import Applying
+from understudy.broker.core.state.held import Held
 from understudy.broker.core.state.raw_records import plain, separate
 from understudy.broker.core.state.state_topology import OF_REGISTRY, StateTopology
 from understudy.broker.log import frame, record
@@ -22,9 +23,6 @@ from understudy.broker.message import Message, MovedMessage, Spill
 from understudy.broker.octets.chunks import LARGE_BYTES
 from understudy.broker.transactions.dtx_branch import Completion, DtxBranch
 from understudy.broker.transactions.tx_buffer import TxBuffer
-
-if TYPE_CHECKING:
-    from understudy.broker.core.state.broker_state import BrokerState
 
 ALL_BYTES: Final = 1 << 63
 
@@ -45,7 +43,7 @@ class RecordTaking:
 
     def __init__(
         self,
-        state: BrokerState,
+        state: Held,
         applying: Applying,
         topology: StateTopology,
         spill: Spill | None,

@@ -7,13 +7,14 @@ stay. The image is what is applied.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from understudy.broker.core.queues.deduplication import DeduplicationRule
 from understudy.broker.core.queues.priority_queue import queue_class
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.core.state.applying import Applying
+from understudy.broker.core.state.held import Held
 from understudy.broker.core.state.raw_records import check_readable, plain, table
 from understudy.broker.core.topology.exchanges import Binding, ExchangeBinding
 from understudy.broker.core.topology.policies import Policies
@@ -24,9 +25,6 @@ from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.pending import Change, Pending
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.transactions.tx_buffer import TxBuffer
-
-if TYPE_CHECKING:
-    from understudy.broker.core.state.broker_state import BrokerState
 
 ALL_EPOCHS: Final = 1 << 32
 ALL_OFFSETS: Final = 1 << 64
@@ -43,7 +41,7 @@ class StateTopology:
         refilled_exchanges: those that a refill has brought, and the epoch in which its primary had them: older EPOCHs may follow.
     """
 
-    def __init__(self, state: BrokerState, applying: Applying, policies: Policies | None) -> None:
+    def __init__(self, state: Held, applying: Applying, policies: Policies | None) -> None:
         self.registry = Registry(policies)
         self.image = TopologyImage()
         self.refilled_exchanges: dict[tuple[str, str], int] = {}

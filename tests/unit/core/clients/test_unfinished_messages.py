@@ -17,7 +17,7 @@ from understudy.broker.amqp.methods import (
     CONFIRM_SELECT,
     encode_method,
 )
-from understudy.broker.core.clients.connection import Connection, Phase
+from understudy.broker.core.clients.connection import Phase
 from understudy.broker.core.clients.large_permit import LEAST_BYTES, PATIENCE_MS
 from understudy.broker.core.limits import Limits
 
@@ -46,7 +46,7 @@ def less_its_last_frame(channel: int) -> bytes:
     return large(30 * (FRAME_MAX - 8) + 1, channel)[:-9]
 
 
-def holder(core: Core) -> Connection | None:
+def holder(core: Core) -> object:
     """The connection with the permit."""
     return core.broker.unstable.permit.holder
 
