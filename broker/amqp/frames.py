@@ -182,6 +182,10 @@ class FrameParser:
         self.max_gathered = max_gathered
         self.frame_max = frame_max
 
+    def gather(self, max_gathered: int) -> None:
+        """Keep so many bytes of messages that are not whole at most."""
+        self.max_gathered = max_gathered
+
     @property
     def frame_max(self) -> int:
         """Bytes of the largest frame, 0 for no limit. A change holds from the next `feed` on."""

@@ -142,8 +142,7 @@ class Broker:
         floor = epoch << ID_EPOCH_SHIFT
         for queue in state.queues.values():
             queue.activate(floor, floor)
-            queue.used_ms = self.clock.running_ms
-            queue.adopted = True
+            queue.adopt(self.clock.running_ms)
         self.expiry.adopt_exchanges()
         return offset
 
@@ -156,7 +155,7 @@ class Broker:
         self.moving.begin()
         self.name_bars.forget_applied()
         for queue in self.state.queues.values():
-            queue.used_ms = self.clock.running_ms  # nobody was answered before
+            queue.used(self.clock.running_ms)  # nobody was answered before
             self.state.schedule(queue)
         self.expiry.begin_grace()
         self.expiry.messages.begin()

@@ -69,11 +69,12 @@ class JournalGate:
     A driver notes ``appended`` when it begins a group and calls :meth:`durable_to` with it when the group is fsynced.
     """
 
-    def __init__(self, port: JournalPort) -> None:
+    def __init__(self, port: JournalPort, durable_offset: int = 0) -> None:
+        """``durable_offset``: what a recovery has read."""
         self._port = port
         self.appended = 0
         self._marks: deque[tuple[int, int, Callable[[], None] | None]] = deque()
-        self.durable_offset = 0
+        self.durable_offset = durable_offset
 
     @staticmethod
     def restarted_at(mark: bytes) -> int | None:

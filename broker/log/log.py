@@ -197,6 +197,14 @@ class Log:
         chunks = as_chunks(batch.frame)
         return frame.header_of_verified(batch.frame if chunks is None else chunks.head).stable
 
+    def begin_here(self) -> None:
+        """Nothing of the log that stands before its end is a part of it any more."""
+        self.start = self.end
+
+    def trust_all(self) -> None:
+        """All that is here was read from the journal: it is durable."""
+        self.durable = self.end
+
     def note_hole(self, offset: int) -> None:
         """The transient record at ``offset`` is not in the kept log: a journal, or a sender's journal, had not kept it."""
         self._last_hole = offset

@@ -468,7 +468,7 @@ class DtxManager:
             broker.hooks.tell_outcome(Told("channel.close", "unknown", channel, None, str(name[1]), name[0], asked_at))
             raise _unknown(name)
 
-        channel.held = True  # what comes next is not done
+        channel.hold_all()  # what comes next is not done
         channel.answer_when_acknowledged(key, say)
 
 

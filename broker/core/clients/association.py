@@ -48,6 +48,14 @@ class Association:
 
     # -- what the channel does ------------------------------------------------------------------------------------
 
+    def suspend(self) -> None:
+        """The channel works on something else until :meth:`resume`."""
+        self.suspended = True
+
+    def resume(self) -> None:
+        """The channel works on this again."""
+        self.suspended = False
+
     def publish(
         self, queues: list[Queue], message: Message, expiration_ms: int | None, publish: TxPublish | None = None
     ) -> None:

@@ -203,6 +203,23 @@ class Channel:
         awaited = self.abandoned
         self._complete(offset, lambda answer: self.answered(answer, awaited), answer)
 
+    def wait_for(self, key: int) -> None:
+        """Take nothing more until the command ``key`` is carried out, and have a close wait for that."""
+        self.awaiting = key
+        self.hold_all()
+
+    def hold_all(self) -> None:
+        """Nothing overtakes the command that is under way, a close neither."""
+        self.held = True
+
+    def begin_close(self) -> None:
+        """channel.close has been sent: pass over everything but the answer."""
+        self.closing = True
+
+    def declared(self, queue: str) -> None:
+        """Take ``queue`` where a method names none (AMQP 0-9-1, queue.declare)."""
+        self.last_queue = queue
+
     def answer_when_acknowledged(self, key: int, answer: Callable[[], object]) -> None:
         """Call ``answer`` when every listed broker has acknowledged this primary since now: nobody has replaced it."""
         self.answer_when_stable(self.broker.batch.barrier(), key, answer)

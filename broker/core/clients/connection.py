@@ -309,6 +309,39 @@ class Connection:
         carrying.leave(self._reception, transport, client, rest)
         return True
 
+    # -- who it is ------------------------------------------------------------------------------------------------
+
+    def proven(self, certificate: str, external: str | AmqpError | None) -> None:
+        """TLS has shown ``certificate``; ``external``: the user of it, or why there is none, if users log in by certificates."""
+        self.certificate = certificate
+        self.external = external
+
+    def serve_as(self, user: User) -> None:
+        """Serve the client as ``user``, whose rights may be others than before."""
+        self.user = user
+
+    def expect_secret(self) -> None:
+        """The user has another password than the connection has shown."""
+        self.secret_due = True
+
+    def verify_secret(self) -> None:
+        """A new secret of the user is being verified."""
+        self.secret_waits = True
+
+    def secret_verified(self) -> None:
+        """The secret has been verified, or refused."""
+        self.secret_waits = False
+
+    def secret_shown(self) -> None:
+        """The connection has shown the user's newest password."""
+        self.secret_due = False
+
+    # -- output and time ------------------------------------------------------------------------------------------
+
+    def leave_unread(self) -> None:
+        """The driver reads no more of it."""
+        self.unread = True
+
     def write(self, frames: bytes) -> None:
         """Queue bytes for the socket."""
         if not self._output:
@@ -524,7 +557,7 @@ class Connection:
         self.vhost = vhost
         self.phase = Phase.RUNNING
         self._early = b""
-        self._parser.max_gathered = MESSAGES_AT_ONCE * broker.limits.message_bytes
+        self._parser.gather(MESSAGES_AT_ONCE * broker.limits.message_bytes)
         self.send(0, CONNECTION_OPEN_OK)
 
     # -- bounds ---------------------------------------------------------------------------------------------------
@@ -716,7 +749,7 @@ class Connection:
         channel.end(error.reply_text)
         self._parser.drop_content(channel.number)
         self.send(channel.number, CHANNEL_CLOSE, error.reply_code, error.reply_text, key >> 16, key & 0xFFFF)
-        channel.closing = True
+        channel.begin_close()
         if channel.closes_ms:  # the two closes cross
             self.send(channel.number, CHANNEL_CLOSE_OK)
 

@@ -148,7 +148,7 @@ class HeldMessages:
         if consumer is None or not there or not channel.connection.wants_cancel_notify:
             channel.fail(PreconditionFailedError(text), 0)
             return False
-        consumer.timed_out = True
+        consumer.time_out()
         channel.consuming.remove(consumer)
         channel.send(BASIC_CANCEL, consumer.tag, True)
         return True

@@ -72,6 +72,10 @@ class Consuming:
         self.shared_limit = 0
         self.held = HeldMessages(channel)
 
+    def demarcate(self, demarcation: Transacting | Association) -> None:
+        """Give ``demarcation`` what is settled from now on, while it is active."""
+        self.demarcation = demarcation
+
     def handlers(self) -> dict[int, Handler]:
         return {
             BASIC_QOS: self._qos,
@@ -124,14 +128,11 @@ class Consuming:
             limit=self._default_limit,
             priority=arguments.get(PRIORITY, 0),
             timeout_ms=self.held.timeout_ms(queue, arguments.get(TIMEOUT)),
+            number=self._broker.counters.subscribed(),
         )
-        counters = self._broker.counters
-        counters.subscribed()
-        consumer.number = counters.subscriptions
         self.consumers[tag] = consumer
         self._cancelled.pop(tag, None)  # its client does not wait to be told
         queue.subscribe(consumer)
-        queue.exclusive_consumer = exclusive
         self._broker.expiry.note_consumer(queue)
         if not no_wait:
             self._channel.send(BASIC_CONSUME_OK, tag)
@@ -151,11 +152,9 @@ class Consuming:
         del self.consumers[consumer.tag]
         queue = consumer.queue
         queue.unsubscribe(consumer)
-        if consumer.exclusive:
-            queue.exclusive_consumer = False
         if queue.order is not None:
             self._schedule(queue)  # another one is active now
-        queue.used_ms = self._clock.running_ms
+        queue.used(self._clock.running_ms)
         if queue.auto_delete and not queue.consumers and not queue.deleted and not self._broker.role.leaving:
             self._broker.delete_queue(queue)
 

@@ -151,8 +151,7 @@ class Distributed:
         Its record may be appended only at the end of the turn (PREPARE), so that a close waits for it as well.
         """
         channel = self._channel
-        channel.awaiting = asker.key
-        channel.held = True
+        channel.wait_for(asker.key)
         awaited = channel.abandoned
         return lambda value: channel.answered(lambda: asker.answer(int(value)), awaited)
 
@@ -198,7 +197,7 @@ class Distributed:
             association = self._suspended.pop(name, None)
             if association is None:
                 raise DtxCommandInvalidError(f"branch {name[1]} is not suspended on this channel")
-            association.suspended = False
+            association.resume()
             if association.work.state is BranchState.FAILED:
                 association.leave()
                 self._has_failed(asker, association.work)
@@ -228,7 +227,8 @@ class Distributed:
         self._works_on = association
         channel = self._channel
         demarcation = association if association is not None else channel.transacting
-        channel.publishing.demarcation = channel.consuming.demarcation = demarcation
+        channel.publishing.demarcate(demarcation)
+        channel.consuming.demarcate(demarcation)
 
     def _end(self, asker: Asker, args: tuple[Any, ...]) -> None:
         fail, suspend = args[3:]
@@ -247,7 +247,7 @@ class Distributed:
             if association.suspended:
                 raise DtxCommandInvalidError(f"{work} is suspended already")
             association.record_accepts()
-            association.suspended = True
+            association.suspend()
             self._suspended[name] = association
             self._work_on(None)
         else:

@@ -190,7 +190,7 @@ class Naming(Names):
         vhost = self._connection.vhost
         if direct_reply.is_reply_name(name):
             self._channel.direct_reply.check_declared(name)
-            self._channel.last_queue = name
+            self._channel.declared(name)
             if not no_wait:
                 self._channel.send(QUEUE_DECLARE_OK, name, 0, 1)
             return
@@ -208,7 +208,7 @@ class Naming(Names):
                 queue = existing
                 self._check_owner(queue)
                 self._check_same(queue, durable, exclusive, auto_delete, arguments)
-                queue.used_ms = broker.clock.running_ms
+                queue.used(broker.clock.running_ms)
             else:
                 if named:
                     self._check_name("queue", name)
@@ -229,7 +229,7 @@ class Naming(Names):
                 )
                 if owner is not None:
                     self._connection.exclusive_queues.append(queue)
-        self._channel.last_queue = queue.name
+        self._channel.declared(queue.name)
         if not no_wait:
             self._channel.answer_when_stable(self._stable_at(queue), QUEUE_DECLARE, lambda: self._declared(queue))
 
@@ -269,7 +269,7 @@ class Naming(Names):
         if queue is None:
             raise self._no_queue(name)
         self._check_owner(queue)
-        queue.used_ms = self._broker.clock.running_ms
+        queue.used(self._broker.clock.running_ms)
         return queue
 
     def _check_same(

@@ -72,6 +72,10 @@ class Publishing:
         self._nacked: list[int] = []
         self._unconfirmed: deque[Confirmed] | None = deque() if channel.broker.hooks.on_confirmed else None
 
+    def demarcate(self, demarcation: Transacting | Association) -> None:
+        """Give ``demarcation`` what is published from now on, while it is active."""
+        self.demarcation = demarcation
+
     def handlers(self) -> dict[int, Handler]:
         return {CONFIRM_SELECT: self._select}
 

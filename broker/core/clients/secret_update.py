@@ -34,14 +34,14 @@ def update_secret(connection: Connection, login: Login, secret: bytes) -> None:
     if not connection.secret_due:
         connection.send(0, CONNECTION_UPDATE_SECRET_OK)
         return
-    connection.secret_waits = True
+    connection.verify_secret()
     password = secret.decode("utf-8", "replace")
     login.verify(connection.user.name, password, partial(_verified, connection), lambda: connection.secret_waits)
 
 
 def _verified(connection: Connection, user: User | AmqpError) -> None:
     if connection.secret_waits:  # else it is closed
-        connection.secret_waits = False
+        connection.secret_verified()
         connection.guard(0, CONNECTION_UPDATE_SECRET, _take, connection, user)
 
 
@@ -52,7 +52,7 @@ def _take(connection: Connection, user: User | AmqpError) -> None:
     if isinstance(user, AmqpError):
         raise user
     renew_user(connection, user)
-    connection.secret_due = False
+    connection.secret_shown()
     connection.send(0, CONNECTION_UPDATE_SECRET_OK)
 
 
@@ -63,7 +63,7 @@ def renew_user(connection: Connection, user: User) -> None:
         NotAllowedError: the user may not be in the connection's vhost.
     """
     user.require_vhost(connection.vhost)
-    connection.user = user
+    connection.serve_as(user)
     connection.routes.clear()  # found with the rights of the user before
     for channel in connection.channels.values():
         for consumer in list(channel.consuming.consumers.values()):

@@ -247,7 +247,8 @@ class Compaction:
         done = False
         for unsettled in self._again.unsettled.values():
             if not unsettled.ending and unsettled.settled_after < first:
-                unsettled.ending = done = True
+                unsettled.end()
+                done = True
                 ended = self._again.end_of(unsettled, state.queues, state.log.applied)
                 self._gate.append_note(journal_gate.SETTLED, ended.encode(), _Settled(self._again, unsettled, state))
         return done

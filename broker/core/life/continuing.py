@@ -63,4 +63,4 @@ def _begin(state: BrokerState, tx: TxBuffer) -> None:
             for target in targets:
                 queue = state.queues.get(target[0])
                 if queue is not None:
-                    queue.uncommitted += 1
+                    queue.count_uncommitted(queue.uncommitted + 1)

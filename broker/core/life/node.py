@@ -95,8 +95,7 @@ class BrokerNode:
             CoordinatorRefusedError: the coordinator cannot be made. The journal has been read and not changed.
         """
         self.recovery.finish()
-        self.gate = JournalGate(journal)
-        self.gate.durable_offset = self.state.log.durable
+        self.gate = JournalGate(journal, self.state.log.durable)
         self.compaction = Compaction(self.state, self.gate)
         self.broker = build_broker(
             self.state, self.gate, self._limits, self._random_bytes, self._expiry_clock, self._coordinator

@@ -175,7 +175,7 @@ class Recovery:
         """
         log = self._state.log
         log.apply_up_to(stable)
-        log.start = log.end
+        log.begin_here()
         self._gaps.clear()
 
     def _checkpoint(self, payload: bytes) -> None:
@@ -187,7 +187,7 @@ class Recovery:
             )
         meta, _ = Meta.decode(payload, 4 + extras_size)
         state = self._state
-        state.id_windows.checkpoint = meta.offset
+        state.id_windows.checkpointed(meta.offset)
         if not self._begun:
             state.log.restart_at(meta.offset, list(meta.starts))
             meta.install(state)
@@ -260,7 +260,7 @@ class Recovery:
         """Everything shown is durable."""
         log = self._state.log
         log.epochs.cut(log.end)  # a checkpoint may speak of one whose first batch was lost behind it
-        log.durable = log.end
+        log.trust_all()
         self._state.topology.forget_transients()
         for queue in self._state.queues.values():
             queue.sort()  # messages that were written again came behind younger ones
@@ -274,5 +274,5 @@ def encode_checkpoint(state: BrokerState, extras: bytes) -> bytes:
 
 def checkpoint_parts(state: BrokerState, extras: bytes) -> list[bytes | bytearray]:
     """The same in pieces, to be joined at once."""
-    state.id_windows.checkpoint = state.log.applied
+    state.id_windows.checkpointed(state.log.applied)
     return [_U32.pack(len(extras)), extras, *Meta.of(state, whole_log=True).parts()]

@@ -65,7 +65,7 @@ class Expiry:
         if not queue.auto_delete or queue.had_consumer:
             return
         if not queue.level.declared_in_log:
-            queue.had_consumer = True
+            queue.note_consumer()
             return
         flags = record.USED | record.AUTO_DELETE
         flags |= record.DURABLE if queue.durable else 0

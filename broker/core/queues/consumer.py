@@ -76,6 +76,7 @@ class Consumer:
         limit: int,
         priority: int,
         timeout_ms: int,
+        number: int,
     ) -> None:
         self.consuming = consuming
         self.tag = tag
@@ -85,10 +86,14 @@ class Consumer:
         self.exclusive = exclusive
         self.limit = limit
         self.unacked = 0
-        self.number = 0
+        self.number = number
         self.priority = priority
         self.timeout_ms = timeout_ms
         self.timed_out = False
+
+    def time_out(self) -> None:
+        """It is cancelled because it has held a message for too long."""
+        self.timed_out = True
 
     def can_take(self) -> bool:
         """True if one more message may be sent to it now."""

@@ -158,6 +158,10 @@ class IdWindows:
         if first_offset <= self.checkpoint:  # else the next checkpoint is older than none of its records
             self._commits.append((offset, first_offset))
 
+    def checkpointed(self, offset: int) -> None:
+        """A checkpoint states what was applied up to ``offset``."""
+        self.checkpoint = offset
+
     def oldest_needed(self, checkpoint: int, end: int) -> int:
         """The oldest record whose id no checkpoint states, if one states what was applied up to ``checkpoint``; at most ``end``."""
         commits = self._commits

@@ -32,6 +32,10 @@ class Unsettled:
     targets: list[AgainTarget]
     ending: bool = False
 
+    def end(self) -> None:
+        """Its SETTLED note is being written."""
+        self.ending = True
+
 
 class MessagesAgain:
     """Of one core.

@@ -204,8 +204,9 @@ class Queue:
         self.brought_at = 0
         self.live = live
 
-    def configure(self, arguments: dict[str, Any]) -> None:
-        """Set what is in force here: ``arguments`` are the queue's own, as a policy has changed them. No message has come yet."""
+    def configure(self, arguments: dict[str, Any], policy: str | None = None) -> None:
+        """Set what is in force here: ``arguments`` are the queue's own, as ``policy`` has changed them. No message has come yet."""
+        self.policy = policy
         self.ttl_ms: int | None = arguments.get("x-message-ttl")
         self.expires_ms: int | None = arguments.get("x-expires")
         self.consumer_timeout_ms: int | None = arguments.get(CONSUMER_TIMEOUT)
@@ -340,11 +341,50 @@ class Queue:
         if self.limits is not None:
             self.limits.begin(self)
 
+    def doubt(self) -> int:
+        """Hand out everything that is here with redelivered=1. Returns the bound before, for :meth:`trust`."""
+        before = self.redelivered_below
+        self.redelivered_below = self.newest_id + 1
+        return before
+
+    def trust(self, redelivered_below: int) -> None:
+        """Nobody else has handed out what has this id, or a higher one."""
+        self.redelivered_below = redelivered_below
+
+    # -- the queue itself -----------------------------------------------------------------------------------------
+
+    def declared(self, used: bool) -> None:
+        """The log declares it, perhaps again; ``used``: that it has had a consumer."""
+        self.deleted = False
+        self.had_consumer = used
+
+    def delete(self) -> None:
+        """Nobody may use it any more."""
+        self.deleted = True
+
+    def adopt(self, now_ms: int) -> None:
+        """An earlier primary, or process, declared it, and this one begins to lead."""
+        self.used_ms = now_ms
+        self.adopted = True
+
+    def used(self, now_ms: int) -> None:
+        """A client has declared it anew, or let go of it."""
+        self.used_ms = now_ms
+
+    def note_consumer(self) -> None:
+        """A consumer has subscribed, of which the log need not tell."""
+        self.had_consumer = True
+
+    def count_uncommitted(self, number: int) -> None:
+        """So many messages of open transactions are embargoed here."""
+        self.uncommitted = number
+
     # -- consumers ------------------------------------------------------------------------------------------------
 
     def subscribe(self, consumer: Consumer) -> None:
         """``consumer`` is served from now on."""
         self.consumers.append(consumer)
+        self.exclusive_consumer = consumer.exclusive
         if self.order is not None:
             self.order.add(consumer)
         elif consumer.priority:
@@ -353,6 +393,8 @@ class Queue:
     def unsubscribe(self, consumer: Consumer) -> None:
         """``consumer`` gets nothing more."""
         self.consumers.remove(consumer)
+        if consumer.exclusive:
+            self.exclusive_consumer = False
         if self.order is not None:
             self.order.remove(consumer)
             if not self.consumers and not self.order.single:

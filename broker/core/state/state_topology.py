@@ -89,13 +89,12 @@ class StateTopology:
                 self._note_window(queue)
                 if place is not None:
                     queue.take_over(place)
-            queue.deleted = False
-            queue.had_consumer = bool(flags & record.USED)
+            queue.declared(bool(flags & record.USED))
             registry.add_queue(queue)
         elif kind == record.QUEUE_DELETE:
             queue = self.queues.get(record.decode_queue_delete(raw, 5))
             if queue is not None:
-                queue.deleted = True
+                queue.delete()
                 registry.remove_queue(queue)
         elif kind == record.EXCHANGE_DECLARE:
             vhost, name, exchange_type, flags, arguments = record.decode_exchange_declare(raw, 5, end)
@@ -187,7 +186,7 @@ class StateTopology:
 
     def remove_local(self, queue: Queue) -> None:
         """End ``queue``, which the log does not declare."""
-        queue.deleted = True
+        queue.delete()
         self.registry.remove_queue(queue)
         self.queues.pop(queue.id, None)
         queue.clear()
@@ -305,7 +304,8 @@ class StateTopology:
             events = [
                 content for tx in self.transactions.values() for _, message, content in tx.events if message is not None
             ]
-            self.queues[queue_id].uncommitted = sum(target[0] == queue_id for content in events for target in content)
+            embargoed = sum(target[0] == queue_id for content in events for target in content)
+            self.queues[queue_id].count_uncommitted(embargoed)
 
     def _apply_missing(self, argument: tuple[bytes, int]) -> None:
         raw, epoch = argument

@@ -93,6 +93,14 @@ class Exchange:
         self.onward = 0
         self.had_binding = False
 
+    def lead_to(self, alternate: str | None) -> None:
+        """Have the exchange ``alternate`` take what this one has no queue for."""
+        self.alternate = alternate
+
+    def note_used(self, used: bool) -> None:
+        """The log says whether it has had a binding."""
+        self.had_binding = used
+
     def is_declared_as(self, other: Exchange) -> bool:
         """True if a declaration of one exchange also declares the other."""
         return (self.kind, self.durable, self.auto_delete, self.internal) == (

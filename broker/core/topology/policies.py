@@ -142,14 +142,13 @@ class Policies:
         if self._ordered and queue.policy is None:
             policy = self._of(QUEUES, queue.vhost, queue.name)
             if policy is not None:
-                queue.configure(_in_force(policy, queue.arguments, QUEUES))
-                queue.policy = policy.name
+                queue.configure(_in_force(policy, queue.arguments, QUEUES), policy.name)
 
     def govern_exchange(self, exchange: Exchange) -> None:
         """The same for an exchange. No policy applies to the default exchange."""
         policy = self._of(EXCHANGES, exchange.vhost, exchange.name) if self._ordered and exchange.name else None
         if policy is not None:
-            exchange.alternate = _in_force(policy, exchange.arguments, EXCHANGES).get(ALTERNATE)
+            exchange.lead_to(_in_force(policy, exchange.arguments, EXCHANGES).get(ALTERNATE))
 
     def _of(self, of: str, vhost: str, name: str) -> Policy | None:
         return next((policy for policy in self._ordered if policy.applies(of, vhost, name)), None)

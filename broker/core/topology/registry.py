@@ -155,7 +155,7 @@ class Registry:
             found = exchanges[name] = declared
             self.judging += declared.deduplication is not None
             self.delaying += declared.delays
-        found.had_binding = used
+        found.note_used(used)
         return found
 
     def remove_exchange(self, vhost: str, name: str) -> None:

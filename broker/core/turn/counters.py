@@ -38,9 +38,10 @@ class Counters:
         """Add to one of `totals`."""
         self.totals[counter] += number
 
-    def subscribed(self) -> None:
-        """Count a consumer that subscribes now."""
+    def subscribed(self) -> int:
+        """Count a consumer that subscribes now; returns its number."""
         self.subscriptions += 1
+        return self.subscriptions
 
     def client_came(self) -> None:
         """A connection has got through its handshake."""

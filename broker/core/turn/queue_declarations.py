@@ -83,5 +83,5 @@ class QueueDeclarations:
             )
             queue = state.queues[queue_id]
             queue.activate(0, self._role.epoch << ID_EPOCH_SHIFT)
-        queue.used_ms = self._clock.running_ms
+        queue.used(self._clock.running_ms)
         return queue

@@ -69,13 +69,12 @@ class PauseWatch:
         self._doubts += 1
         for queue in broker.state.queues.values():
             if queue.logged:
-                self._before.setdefault(queue, queue.redelivered_below)
-                queue.redelivered_below = queue.newest_id + 1
+                self._before.setdefault(queue, queue.doubt())
         broker.completions.complete(broker.batch.barrier(), self._proved, self._doubts)
 
     def _proved(self, doubt: int) -> None:
         """This primary led after that pause."""
         if doubt == self._doubts:
             for queue, below in self._before.items():
-                queue.redelivered_below = below
+                queue.trust(below)
             self._before.clear()

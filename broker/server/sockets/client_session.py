@@ -69,9 +69,9 @@ class ClientSession(asyncio.Protocol):
         self._begin(host, port)
         certificate = stream.get_extra_info("peercert")
         if certificate is not None:
-            self.connection.certificate = subject_of(certificate)[:MAX_NAME]
-            if driver.client_tls is not None and driver.client_tls.user_from is not None:
-                self.connection.external = user_of(certificate, driver.client_tls)
+            tls = driver.client_tls
+            external = user_of(certificate, tls) if tls is not None and tls.user_from is not None else None
+            self.connection.proven(subject_of(certificate)[:MAX_NAME], external)
 
     def take_over(self, transport: asyncio.Transport, client: CarrierHeader, carrier: str, rest: bytes) -> None:
         """Serve a client that a broker has authenticated: ``carrier``, or this one ("") before it served clients.
@@ -211,7 +211,7 @@ class ClientSession(asyncio.Protocol):
         """The broker is stopping: no new work from this client."""
         if self._transport is not None and self._reading and not self._closing:
             self._reading = False
-            self.connection.unread = True
+            self.connection.leave_unread()
             self._transport.pause_reading()
 
     def abort(self) -> None:

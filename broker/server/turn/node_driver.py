@@ -205,13 +205,14 @@ class NodeDriver:
             if before is None:
                 continue
             user = users.named(before.name)
-            connection.secret_due = connection.secret_due or not users.has_password_of(before.name, known)
+            if not users.has_password_of(before.name, known):
+                connection.expect_secret()
             if user is None:
                 connection.force_close("CONNECTION_FORCED", f"user '{before.name}' was deleted")
             elif user != before and connection.phase is Phase.RUNNING:
                 connection.guard(0, 0, renew_user, connection, user)
             else:
-                connection.user = user
+                connection.serve_as(user)
         self.request_turn()
 
     def carry_by(self, dial: CarrierDial, has_room: Callable[[], bool]) -> None:
