@@ -182,11 +182,25 @@ def check_command(
     directory: Annotated[
         Path, typer.Argument(help="A broker's data directory; the broker may run.", show_default=False)
     ],
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Cut a damaged journal before the damage; keep the damaged files.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Read a whole journal, say what it holds and whether it may be believed. Changes nothing; exit code 1 if it is damaged."""
+    """Read a whole journal, say what it holds and whether it may be believed. Without --repair nothing is changed.
+
+    With --repair the broker must not run. What would be lost is said before by the same command without it.
+
+    Exit codes: 0 whole, or repaired, or nothing to repair; 1 damaged, or no journal, or not to be repaired.
+    """
     from understudy.broker.command_line.journal_check import check_journal, check_text  # noqa: PLC0415  # as above
 
+    if repair:
+        from understudy.broker.command_line.journal_repair import repair_journal, repair_text  # noqa: PLC0415  # as above
+
+        done = repair_journal(directory)
+        print(json.dumps(done) + "\n" if as_json else repair_text(done), end="", flush=True)
+        return
     found = check_journal(directory)
     print(json.dumps(found) + "\n" if as_json else check_text(found), end="", flush=True)
     if found["damaged"] is not None:

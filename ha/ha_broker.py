@@ -317,10 +317,12 @@ class HaBroker:
     def _judge_journal(self, group: GroupState) -> None:
         """Once: does the recovered journal hold what it should? Only of a listed broker others believe that it does."""
         if not self.backup.judged:
-            doubt = ""
-            if self.config.broker in group.members and self.replicator.epoch_seen:
+            doubt, replicator = "", self.replicator
+            if replicator.repaired and self._is_base_of(group) and group.forced == group.epoch:
+                replicator.lead_repaired()
+            if self.config.broker in group.members and replicator.epoch_seen:
                 claim = self._former.claim if self._former is not None else None
-                doubt = own_loss(self.replicator.part, claim, *self._recovered)
+                doubt = own_loss(replicator.part, claim, *self._recovered, repaired=replicator.repaired)
             self.backup.judge(doubt)
 
     @property

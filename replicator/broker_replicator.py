@@ -31,6 +31,7 @@ from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.log import journal_form
 from understudy.broker.log.position import ID_EPOCH_SHIFT
+from understudy.broker.log.repaired_note import RepairedNote
 from understudy.broker.octets.chunks import as_large, named_bytes
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.replicator import snapshot, wire
@@ -44,6 +45,8 @@ _NO: Final = Struct(">QQ")
 _SEEN: Final = Struct(">IQ")
 _U64: Final = Struct(">Q")
 _EXTRAS: Final = Struct(">BIQBQ")
+_REPAIRED: Final = 2
+"""In place of 1 for a broker that is part: it is so for a repair alone. Older programs read both as part."""
 
 _LEAST_BYTES: Final = {journal_gate.EPOCH_SEEN: _SEEN.size, journal_gate.FOUNDING: _U64.size}
 
@@ -61,7 +64,8 @@ class BrokerReplicator:
     Attributes:
         epoch_seen: the highest epoch this broker has seen, durably.
         log_start: its log holds everything after this offset.
-        part: a catch-up is unfinished: what is held is no state of the group.
+        part: a catch-up is unfinished, or due since a repair has cut the journal: what is held is no state of the group.
+        repaired: it is part for the repair alone: what is held is an older state of the group.
         fresh: transient messages may be missing, since this process started or the EPOCH of who had brought them was cut away.
         refill_due: the primary was told so: it may bring transient messages before the log does.
         founding: of the group to which this journal belongs, or which this broker is about to found; 0 if there is none.
@@ -81,7 +85,7 @@ class BrokerReplicator:
         self._send: Callable[[bytes], None] | None = None
         self.epoch_seen = 0
         self.log_start = 0
-        self.part = False
+        self.part = self.repaired = False
         self.fresh = self.refill_due = True
         self._brought_under = 0
         self.restarted_after = 0
@@ -110,7 +114,10 @@ class BrokerReplicator:
     # -- recovery ---------------------------------------------------------------------------------------------------
 
     def replay_note(self, kind: int, payload: bytes) -> None:
-        """Recovery: take a note that this class wrote."""
+        """Recovery: take a note that this class wrote, or that a repair has."""
+        if kind == journal_gate.REPAIRED:
+            self._replay_repair(RepairedNote.decode(payload))
+            return
         self.of_a_group = True
         if len(payload) < _LEAST_BYTES.get(kind, 0):
             raise journal_gate.NoteFormatError("note of the ha plugin", 1, EXTRAS_FORMAT, EXTRAS_FORMAT)
@@ -126,7 +133,7 @@ class BrokerReplicator:
             (self.founding,) = _U64.unpack(payload)
             self.founds = True
         elif kind == frame.KIND_CUT:  # to begin anew: the base that follows may not be on the disk
-            self.part = True
+            self._begin_part()
         elif kind == journal_gate.PIECE:
             self._take_piece(payload)
         else:
@@ -135,11 +142,30 @@ class BrokerReplicator:
                 "plugin that wrote them"
             )
 
+    def _replay_repair(self, note: RepairedNote) -> None:
+        """The journal was cut. What stood behind was acknowledged, so what is left is no state that may be resumed from."""
+        self.epoch_seen = max(self.epoch_seen, note.epoch)
+        self.of_a_group = self.of_a_group or note.of_group
+        self.part = self.repaired = note.of_group and not note.settled
+
+    def _begin_part(self) -> None:
+        """A catch-up begins: what is held is no state of any time until it ends."""
+        self.part = True
+        self.repaired = False
+
+    def lead_repaired(self) -> None:
+        """An operator has made this broker the base of its group, with what the repair has left of its log: durably so."""
+        assert self._gate is not None
+        self.part = self.repaired = False
+        end = self._state.log.end
+        self._gate.append_note(journal_gate.REPAIRED, RepairedNote(self.epoch_seen, end, end, True, True).encode())
+        self._gate.sync_now()
+
     def extras(self) -> bytes:
         """The octets that a checkpoint keeps of this class, for the notes before it may be dropped."""
         no_votes = b"".join([_NO.pack(tx, at) + record.short(why) for tx, (at, why) in self.no_votes.items()])
         return (
-            _EXTRAS.pack(EXTRAS_FORMAT, self.epoch_seen, self.log_start, self.part, self.founding)
+            _EXTRAS.pack(EXTRAS_FORMAT, self.epoch_seen, self.log_start, self.part + self.repaired, self.founding)
             + _U32.pack(len(self.no_votes))
             + no_votes
         )
@@ -151,6 +177,7 @@ class BrokerReplicator:
         self.epoch_seen = max(self.epoch_seen, epoch_seen)
         self.log_start = max(self.log_start, log_start)
         self.part = bool(part)
+        self.repaired = part == _REPAIRED
         at += _EXTRAS.size
         (count,) = _U32.unpack_from(buf, at)
         at += 4
@@ -288,7 +315,7 @@ class BrokerReplicator:
         """
         assert self._gate is not None
         self._accept_epoch(wire.decode_catch_up(catch_up), wire.decode_founding(catch_up))
-        self.part = True
+        self._begin_part()
         self.log_start = 0
         self.no_votes.clear()
         self._gate.begin_anew(encode_checkpoint(BrokerState(0), self.extras()))
@@ -571,7 +598,7 @@ class BrokerReplicator:
             if common < meta.offset:
                 self._check_stable(common)
             self._check_kept(message, at)
-            self.part = True  # says a checkpoint that comes between the two
+            self._begin_part()  # says a checkpoint that comes between the two
             self._gate.append_restart(self._state.log.stable)
             self._pieces_noted = noted
             self._gate.append_note(journal_gate.PIECE, message, durable)
@@ -630,7 +657,7 @@ class BrokerReplicator:
             state.topology.declare_missing(meta.topology, epoch, applied, meta.message_ids)
             return
         kept = self._check_kept(message, at)
-        self.part = True
+        self._begin_part()
         self._awaits_base = False
         for tx_id in self.no_votes.keys() - kept.keys():
             del self.no_votes[tx_id]  # what it refused goes, and comes anew; what stays is refused as before
@@ -666,6 +693,6 @@ class BrokerReplicator:
     def _caught_up(self) -> None:
         for queue in self._state.queues.values():
             queue.sort()
-        self.part = False
+        self.part = self.repaired = False
         self.fresh = self.refill_due = False
         self._brought_under = self._link_epoch

@@ -16,6 +16,7 @@ import attrs
 
 from understudy.broker.log import frame, record
 from understudy.broker.log.frame import BatchHeader
+from understudy.broker.log.journal_damage import segment_numbers, survey
 from understudy.broker.log.journal_recovery import ScanReport, TornTail, scan
 from understudy.broker.log.segment import (
     SEGMENT_HEADER_BYTES,
@@ -23,8 +24,8 @@ from understudy.broker.log.segment import (
     NoJournalError,
     SegmentHeader,
     segment_name,
-    segment_number,
 )
+from understudy.broker.log.storage import REPAIR_NAME
 from understudy.broker.server.files.file_storage import FileStorage
 
 SCANS: Final = 5
@@ -90,7 +91,7 @@ def check_journal(directory: Path) -> dict[str, Any]:
     Returns:
         directory, group, broker; damaged: None, or file, position and reason; torn: the same; segments, bytes, groups, batches,
         notes and first_offset (None if its end was not reached: not known); last_offset, epochs, records; warnings; doubt: why
-        files may be missing behind the last one, "" if that is not so.
+        files may be missing behind the last one, "" if that is not so; loss: what a repair would do, None if nothing is damaged.
 
     Raises:
         NoJournalError: there is no directory, or no segment in it.
@@ -102,6 +103,7 @@ def check_journal(directory: Path) -> dict[str, Any]:
     try:
         reading, stands = _read_until_it_stands(storage)
         found: dict[str, Any] = {"directory": str(directory), **_owner(storage, reading.numbers)}
+        found["loss"] = _loss(storage) if reading.damage is not None and stands else None
     finally:
         storage.close()
     report, tally, damage = reading.report, reading.tally, reading.damage
@@ -123,6 +125,26 @@ def check_journal(directory: Path) -> dict[str, Any]:
     }
 
 
+def _loss(storage: FileStorage) -> dict[str, Any] | None:
+    """What a repair would keep and lose; None if one was begun and is to be finished, or a listed file leads nowhere."""
+    try:
+        found = survey(storage)
+    except (JournalDamagedError, FileNotFoundError):
+        return None
+    if found is None:
+        return None
+    return {
+        "keeps_nothing": not found.cut.segment,
+        "offset": found.cut.offset,
+        "lost_offset": found.lost.last_offset,
+        "records": sum(found.lost.records.values()),
+        "messages": found.lost.messages,
+        "transactions": len(found.lost.transactions),
+        "aside": [segment_name(number) for number in found.aside],
+        "text": str(found),
+    }
+
+
 def _read_until_it_stands(storage: FileStorage) -> tuple[Reading, bool]:
     """The last scan, and whether the damage that it found is believed."""
     reading = _read(storage)
@@ -136,8 +158,8 @@ def _read_until_it_stands(storage: FileStorage) -> tuple[Reading, bool]:
 
 
 def _read(storage: FileStorage) -> Reading:
-    numbers = sorted(number for name in storage.names() if (number := segment_number(name)) is not None)
-    if not numbers:
+    numbers = segment_numbers(storage)
+    if not numbers and REPAIR_NAME not in storage.names():
         raise NoJournalError(f"there is no journal in {storage}: no file is named like {segment_name(1)}")
     tally = Tally()
     try:
@@ -200,6 +222,8 @@ def check_text(found: dict[str, Any]) -> str:
             "           It was synced once, and may have been answered for: the broker does not start with it. What stands above",
             "           is what can be read before it. Keep the directory; see docs/configuration.md, A damaged journal.",
         ]
+        if found["loss"] is not None:
+            lines.append(f"  --repair {found['loss']['text']}")
     elif torn is not None:
         lines += [
             f"  torn     {torn['file']} at byte {torn['position']:,}: {torn['reason']}",

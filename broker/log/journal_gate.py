@@ -22,6 +22,7 @@ CHECKPOINT = frame.FIRST_OWNER_KIND + 3
 FOUNDING = frame.FIRST_OWNER_KIND + 4
 AGAIN = frame.FIRST_OWNER_KIND + 5
 SETTLED = frame.FIRST_OWNER_KIND + 6
+REPAIRED = frame.FIRST_OWNER_KIND + 7
 """Kinds of notes: facts of this broker that are not part of the group's log."""
 PIECE = frame.FIRST_BOUND_KIND
 """A piece of a catch-up. The log flows beside it: a batch that takes a message away may stand before the piece that brings it."""

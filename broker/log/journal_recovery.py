@@ -73,6 +73,7 @@ from understudy.broker.log.journal import (
 )
 from understudy.broker.log.journal_state import WallClock, no_clock
 from understudy.broker.log.segment import (
+    CHECK_COMMAND,
     GROUP_BYTES,
     SEGMENT_HEADER_BYTES,
     Footer,
@@ -91,7 +92,7 @@ from understudy.broker.log.segment import (
     segment_name,
     segment_number,
 )
-from understudy.broker.log.storage import SPARE_NAME, File, Storage
+from understudy.broker.log.storage import REPAIR_NAME, SPARE_NAME, File, Storage
 
 _CHUNK_BYTES: Final = 1 << 20
 _TORN: Final = b"TORN"
@@ -174,7 +175,7 @@ def scan(storage: Storage, visitor: FrameVisitor, identity: JournalIdentity | No
     Raises:
         JournalDamagedError, JournalFormatError, WrongIdentityError: as for `recover`.
     """
-    found = _Scan(storage, visitor, identity, JournalOptions().index_interval_bytes)
+    found = JournalScan(storage, visitor, identity, JournalOptions().index_interval_bytes)
     found.run()
     return found.report()
 
@@ -208,7 +209,7 @@ def recover(
         OSError: from the disk, while it was read.
         JournalFailedError: from the disk, while the tail was repaired.
     """
-    found = _Scan(storage, visitor, identity, options.index_interval_bytes)
+    found = JournalScan(storage, visitor, identity, options.index_interval_bytes)
     found.run()
     state = found.state
     try:
@@ -222,8 +223,8 @@ def recover(
     return Recovered(journal, found.report())
 
 
-class _Scan:
-    """One pass over the segments.
+class JournalScan:
+    """One pass over the segments, for `scan`, `recover` and the survey of a damaged journal (`journal_damage`).
 
     Attributes:
         state: what a journal goes on from, growing.
@@ -251,7 +252,11 @@ class _Scan:
         self._groups = self._batches = self._notes = 0
 
     def run(self) -> None:
-        numbers = sorted(number for name in self._storage.names() if (number := segment_number(name)) is not None)
+        names = self._storage.names()
+        if REPAIR_NAME in names:
+            again = f"`{CHECK_COMMAND} --repair {self._storage}` finishes it"
+            raise self._damaged(REPAIR_NAME, 0, f"a repair of this journal was begun and is not finished: {again}")
+        numbers = sorted(number for name in names if (number := segment_number(name)) is not None)
         for number, following in pairwise(numbers):
             if following != number + 1:
                 reason = f"the file is missing; {segment_name(following)} is there"
@@ -536,7 +541,7 @@ def _remove(storage: Storage, leftovers: Iterable[str | None]) -> None:
             storage.sync_directory()
 
 
-def _repair(storage: Storage, state: JournalState, found: _Scan, wall_ms: WallClock) -> None:
+def _repair(storage: Storage, state: JournalState, found: JournalScan, wall_ms: WallClock) -> None:
     """Make the last segment end where the scan ended, durably, and open it for appending."""
     segment = state.segments[-1]
     file = segment.file = storage.open(segment.name)

@@ -121,16 +121,24 @@ class JournalDamagedError(JournalError):
     Attributes:
         file: name of the segment file.
         position: byte where the damage was noticed.
+        loss: what a repair would keep and lose; "" if nobody has looked.
     """
 
-    def __init__(self, directory: object, file: str, position: int, reason: str) -> None:
+    def __init__(self, directory: object, file: str, position: int, reason: str, loss: str = "") -> None:
+        self.directory = directory
         self.file = file
         self.position = position
         self.reason = reason
+        self.loss = loss
+        repair = f"{loss}. `{CHECK_COMMAND} --repair {directory}` does that and keeps the damaged files" if loss else ""
         super().__init__(
             f"journal {directory}: {file} is damaged at byte {position}: {reason}. This is no torn tail, so nothing was cut;"
-            f" look with `{CHECK_COMMAND} {directory}`"
+            f" {repair or f'look with `{CHECK_COMMAND} {directory}`'}"
         )
+
+    def with_loss(self, loss: str) -> JournalDamagedError:
+        """The same with what a repair would keep and lose."""
+        return JournalDamagedError(self.directory, self.file, self.position, self.reason, loss)
 
 
 def _id_length(_: object, attribute: attrs.Attribute[str], value: str) -> None:

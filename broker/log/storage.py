@@ -36,6 +36,8 @@ Chunk = bytes | bytearray | memoryview
 SPARE_NAME: Final = "SPARE"
 RESERVE_NAME: Final = "RESERVE"
 LOCK_NAME: Final = "LOCK"
+REPAIR_NAME: Final = "REPAIR"
+"""Stands in the directory from the first to the last step of a repair (`journal_repair`); no broker starts meanwhile."""
 SPARE_PIECE_BYTES: Final = 256 << 10
 """A spare is filled in pieces of this size, and a slice is at least one of them. The disk is busy with one for about 0.2 ms."""
 

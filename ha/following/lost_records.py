@@ -44,11 +44,14 @@ def proof_of(holder: str, sync: wire.Sync, common: int, forced: int) -> Lack | N
     return None
 
 
-def own_loss(part: bool, claim: DiskClaim | None, epoch_seen: int, log_start: int, end: int) -> str:
+def own_loss(
+    part: bool, claim: DiskClaim | None, epoch_seen: int, log_start: int, end: int, *, repaired: bool = False
+) -> str:
     """The sign that this broker's own journal has lost records; "" for none.
 
     Args:
         part: it ends in the midst of a catch-up. This broker is listed, and who was listed held all of it.
+        repaired: a repair has cut it, and no catch-up has ended since.
         claim: what a former life has published in the store.
         epoch_seen: the highest epoch that the recovered journal has seen.
         log_start: its log holds everything after this offset.
@@ -58,4 +61,6 @@ def own_loss(part: bool, claim: DiskClaim | None, epoch_seen: int, log_start: in
         if claim.epoch == epoch_seen and claim.durable > end:
             return f"its log lacks the records {end + 1:,} to {claim.durable:,}, which were on its disk before"
         return f"its log ends at {end:,} in epoch {epoch_seen}; its disk has held {claim.durable:,} records in epoch {claim.epoch}"
+    if repaired:
+        return f"its log lacks what stood behind {end:,}: its journal was damaged there, and a repair has cut it"
     return f"its log may lack what stood behind {end:,}: its journal ends in the midst of a catch-up" if part else ""

@@ -38,6 +38,7 @@ class Survivor:
         stable: how far it knows its log to have been stable.
         epoch_seen: the highest epoch that it has heard of.
         part: a catch-up was broken off.
+        repaired: a repair has cut the journal, so `end` is where the damage began.
         founding: of the group to which it belongs, 0 if it belongs to none.
     """
 
@@ -49,6 +50,7 @@ class Survivor:
     epoch_seen: int
     part: bool
     founding: int = 0
+    repaired: bool = False
 
     @property
     def position(self) -> Position:
@@ -139,6 +141,8 @@ def losses(survivor: Survivor, group: GroupState | None, brokers: Mapping[Broker
         f"{me} holds the log up to {survivor.position} and has seen epoch {survivor.epoch_seen}; "
         f"up to {survivor.stable} it knows that it was confirmed"
     )
+    if survivor.repaired:
+        yield f"its journal was damaged, and a repair has cut it there: what {me} had confirmed behind that is lost"
     if group is None:
         yield f"the store knows no group {survivor.group!r}"
     else:
@@ -175,6 +179,9 @@ def _verdict(survivor: Survivor, group: GroupState | None) -> Iterator[str]:
     elif lacks := group.damage_of(me):
         yield f"{me} is damaged: {lacks}."
         yield "What its log lacks is lost with this. If another listed broker can come back, start that one instead."
+    elif survivor.repaired:
+        yield f"Everything that was confirmed behind offset {survivor.end:,} is lost with this. If another listed broker can come"
+        yield "back, start that one instead."
     elif me in group.members:
         yield f"{me} is in the in-sync set: nothing that was confirmed is lost."
         yield "If another listed broker can come back, start it instead: then no broker has to be caught up from anew."

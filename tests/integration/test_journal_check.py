@@ -35,15 +35,27 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix == ".journal"}
 
 
-def publish(broker: BrokerProcess) -> None:
+def publish(broker: BrokerProcess, *sections: bytes) -> None:
+    """One transaction for each section."""
     connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
     channel = connection.channel()
     channel.queue_declare("q", durable=True)
     channel.tx_select()
-    for number in range(MESSAGES):
-        channel.basic_publish("", "q", str(number).encode() * 100, PERSISTENT)
-    channel.tx_commit()
+    for section in sections or (b"",):
+        for number in range(MESSAGES):
+            channel.basic_publish("", "q", section + str(number).encode() * 100, PERSISTENT)
+        channel.tx_commit()
     connection.close()
+
+
+def drain(broker: BrokerProcess) -> list[bytes]:
+    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+    channel = connection.channel()
+    bodies = []
+    while (body := channel.basic_get("q", auto_ack=True)[2]) is not None:
+        bodies.append(body)
+    connection.close()
+    return bodies
 
 
 def test_a_broker_that_runs_and_one_that_was_killed(tmp_path: Path) -> None:
@@ -87,6 +99,45 @@ def test_a_damaged_one(tmp_path: Path) -> None:
         assert segment.read_bytes() == buf
         segment.write_bytes(whole)
         broker.start()
+
+
+def test_a_repair(tmp_path: Path) -> None:
+    """Of three transactions the second is damaged: a start says what would be lost; the first one is left by the repair."""
+    with running_broker(tmp_path) as broker:
+        publish(broker, b"one ", b"two ", b"three ")
+        locked = check(broker.data, "--repair")
+        assert (locked.returncode, locked.stdout) == (1, "")
+        assert f"data directory {broker.data} is in use by process" in locked.stderr
+        broker.kill()
+        segment = min(broker.data.glob("*.journal"))
+        buf = bytearray(segment.read_bytes())
+        buf[buf.index(b"two 0")] ^= 1
+        segment.write_bytes(buf)
+
+        assert broker.spawn().wait(60) == 1
+        refused = broker.log_text()
+        loss = checked(broker.data)["loss"]
+        assert loss["text"] in refused
+        assert f"{segment.name} is damaged at byte " in refused
+        assert f"`understudy journal check --repair {broker.data}`" in refused
+        assert (loss["keeps_nothing"], loss["aside"]) == (False, [segment.name])
+        assert MESSAGES <= loss["messages"] < 2 * MESSAGES
+        assert loss["transactions"] >= 1
+        assert loss["text"] in check(broker.data).stdout
+
+        done = check(broker.data, "--repair", "--json")
+        assert (done.returncode, done.stderr) == (0, "")
+        found = json.loads(done.stdout)
+        kept = found["repaired"]["kept"][segment.name]
+        assert (broker.data / kept).read_bytes() == buf
+        assert (found["journal"]["damaged"], found["journal"]["last_offset"]) == (None, loss["offset"])
+        again = check(broker.data, "--repair")
+        assert again.returncode == 0
+        assert "nothing to repair; nothing was changed" in again.stdout
+        dumped = subprocess.run([str(PROGRAM), "journal", "dump", str(broker.data)], capture_output=True, check=True)
+        assert dumped.stdout.count(b"\n") > MESSAGES
+        broker.start()
+        assert drain(broker) == [b"one " + str(number).encode() * 100 for number in range(MESSAGES)]
 
 
 def test_what_is_no_journal(tmp_path: Path) -> None:

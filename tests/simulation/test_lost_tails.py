@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulator import calls
+from tests.simulation.lost_tails_kit import confirmed, kill_all
 from tests.simulator.checkers.instruments import watching_queues
 from tests.simulator.scenario import NEVER_MS, Scenario, publish_confirmed, scenario
 from tests.simulator.sim_node import SimNode
@@ -11,31 +11,11 @@ from understudy.ha.showing.events import LeadHandedOver, LogLacksRecords
 LEAST = 1
 """Octets: the last frame is torn, and nothing else is missing."""
 MUCH = 3_000
-MESSAGES = 20
-
-
-def confirmed(group: Scenario, count: int = MESSAGES) -> list[bytes]:
-    """Messages that were confirmed; each broker's store entry says by now how much its disk holds."""
-    hand = group.hand()
-    hand(calls.declare, "q")
-    bodies = [b"%d" % number + bytes(100) for number in range(count)]
-    for body in bodies:
-        hand(publish_confirmed, "q", body)
-    hand.go()
-    return bodies
 
 
 def lose(node: SimNode, octets: int) -> None:
     """The dead broker's disk loses so much."""
     assert node.lose_tail(octets, lambda knows: False)
-
-
-def kill_all(group: Scenario) -> tuple[SimNode, list[SimNode]]:
-    """Returns who led, and the others."""
-    primary, backups = group.primary, group.backups
-    for node in group.nodes:
-        group.crash(node, hard=False)
-    return primary, backups
 
 
 def told(group: Scenario, kind: type) -> list[object]:

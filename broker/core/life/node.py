@@ -105,7 +105,7 @@ class BrokerNode:
         if self.extension is not None:
             self.extension.opened(self.broker, self.gate)
         else:
-            epoch = self.state.log.epochs.newest + 1
+            epoch = max(self.state.log.epochs.newest, self.recovery.epoch_seen) + 1
             self._epoch_offset = self.broker.lead(epoch, self.name, epoch > 1)
 
     def tick(self, now_ms: int, wall_ms: int) -> None:

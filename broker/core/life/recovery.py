@@ -26,6 +26,7 @@ from understudy.broker.log.frame import BatchHeader
 from understudy.broker.log.move_record import decode_move
 from understudy.broker.log.pending import Change
 from understudy.broker.log.record import Target
+from understudy.broker.log.repaired_note import RepairedNote
 
 _U32: Final = Struct(">I")
 _UNDOING: Final = (record.OUTCOMES_TRIMMED, record.COMMIT, record.DTX_FORGET)
@@ -42,7 +43,11 @@ class NewerJournalError(UnderstudyError):
 
 
 class Recovery:
-    """Shown every frame of the journal, in order (the visitor of ``journal_recovery.recover``)."""
+    """Shown every frame of the journal, in order (the visitor of ``journal_recovery.recover``).
+
+    Attributes:
+        epoch_seen: the highest epoch that a repair of this journal has read in what it cut off; 0 without a repair.
+    """
 
     def __init__(
         self,
@@ -59,6 +64,7 @@ class Recovery:
         self._gaps: list[tuple[int, int]] = []
         self._behind_gap: list[tuple[int, bytes]] = []
         self._begun = False
+        self.epoch_seen = 0
 
     def on_batch(self, header: BatchHeader, data: bytes) -> None:
         log = self._state.log
@@ -94,6 +100,8 @@ class Recovery:
             self._again(AgainNote.decode(payload))
         elif kind == journal_gate.SETTLED:
             self._settled(SettledNote.decode(payload))
+        elif kind == journal_gate.REPAIRED:
+            self._repaired(payload)
         elif self._replay_note is not None:
             self._replay_note(kind, payload)
         else:
@@ -137,6 +145,17 @@ class Recovery:
         state = self._state
         take_settled(state.queues, settled)
         state.again.settled(settled.number, state.queues)
+
+    def _repaired(self, payload: bytes) -> None:
+        """The journal was cut here: epochs up to the one in the note may have been seen by clients."""
+        note = RepairedNote.decode(payload)
+        self.epoch_seen = max(self.epoch_seen, note.epoch)
+        if self._replay_note is not None:
+            self._replay_note(journal_gate.REPAIRED, payload)
+        elif note.of_group:
+            raise journal_gate.UnknownNoteError(
+                "the journal is that of a member of a group, and was repaired: switch on the plugin that wrote it (ha)"
+            )
 
     @property
     def _gap_end(self) -> int:

@@ -39,9 +39,10 @@ from understudy.broker.core.watching.applied_facts import AppliedFacts
 from understudy.broker.core.watching.facts import Facts
 from understudy.broker.core.watching.message_facts import MessageFacts
 from understudy.broker.log.journal import Journal, JournalFailedError, JournalOptions
+from understudy.broker.log.journal_damage import with_loss
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.journal_recovery import recover
-from understudy.broker.log.segment import JournalIdentity
+from understudy.broker.log.segment import JournalDamagedError, JournalIdentity
 from understudy.broker.plugin_api.plugin import PluginError
 from understudy.broker.security import UserDirectory
 from understudy.broker.server.files.directory_id import directory_id
@@ -328,18 +329,21 @@ class NodeDriver:
     def _recover(self, node: BrokerNode, port: GatePort) -> Journal:
         config = self._config
         started = time.perf_counter()
-        journal, report = recover(
-            self._storage,
-            JournalIdentity(config.broker.group, config.broker.id),
-            JournalOptions(
-                segment_bytes=config.journal.segment_bytes,
-                reserve_bytes=reserve_bytes(config.journal, self._storage.capacity_bytes()),
-                salt=int.from_bytes(os.urandom(8), "big"),
-            ),
-            node.recovery,
-            checkpoint=port.checkpoint,
-            wall_ms=_wall_ms,
-        )
+        try:
+            journal, report = recover(
+                self._storage,
+                JournalIdentity(config.broker.group, config.broker.id),
+                JournalOptions(
+                    segment_bytes=config.journal.segment_bytes,
+                    reserve_bytes=reserve_bytes(config.journal, self._storage.capacity_bytes()),
+                    salt=int.from_bytes(os.urandom(8), "big"),
+                ),
+                node.recovery,
+                checkpoint=port.checkpoint,
+                wall_ms=_wall_ms,
+            )
+        except JournalDamagedError as error:
+            raise with_loss(self._storage, error) from error
         try:
             journal.reserve.hold()
         except OSError as error:

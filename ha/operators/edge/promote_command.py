@@ -126,7 +126,8 @@ def read_survivor(config: Config) -> Survivor:
         end=log.end,
         stable=log.stable,
         epoch_seen=max(replicator.epoch_seen, log.epochs.newest),
-        part=replicator.part,
+        part=replicator.part and not replicator.repaired,
+        repaired=replicator.repaired,
         founding=replicator.founding,
     )
 

@@ -7,136 +7,45 @@ from itertools import pairwise
 
 import pytest
 
-from tests.unit.core.core_kit import FRAME_MAX, Core, end_turn, publish
+from tests.unit.core.core_kit import FRAME_MAX, publish
+from tests.unit.core.life.compaction_kit import (
+    KIB,
+    TRANSIENT,
+    JournaledCore,
+    begun,
+    held,
+    one_of_each,
+    restarted,
+)
 from tests.unit.core.moving.speaker import Speaker
 from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.methods import (
     BASIC_ACK,
     BASIC_CONSUME,
-    BASIC_NACK,
     EXCHANGE_DECLARE,
     QUEUE_BIND,
     QUEUE_DELETE,
     TX_COMMIT,
     TX_SELECT,
 )
-from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.life import compaction
-from understudy.broker.core.life.gate_port import GatePort
-from understudy.broker.core.life.node import BrokerNode
-from understudy.broker.core.limits import Limits
 from understudy.broker.log import live_offsets
 from understudy.broker.log.again_note import AgainNote, AgainTarget, SettledNote
-from understudy.broker.log.journal import JournalOptions
 from understudy.broker.log.journal_gate import NoteFormatError
-from understudy.broker.log.journal_recovery import recover
 from understudy.broker.log.live_offsets import ENTRY_BYTES, last_of_bucket
 from understudy.broker.log.return_record import Returned
-from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.message import DelayedMessage, Message, MovedMessage
 from understudy.observers.events_schema import Enqueue
 from understudy.observers.feed.reader import FeedReader
 from understudy.observers.journal.stats import journal_stats
 from understudy.observers.outlet.reader import OutletReader
-from understudy.testing.coordinator_kit.kit_client import AnyUser
-from understudy.testing.disk import MemoryStorage, PowerCutError
-
-KIB = 1 << 10
-TRANSIENT = encode_properties(delivery_mode=1)
-IDENTITY = JournalIdentity("group", "b1")
-Held = dict[str, list[tuple[int, bytes, int, Returned]]]
+from understudy.testing.disk import PowerCutError
 
 
 @pytest.fixture(autouse=True)
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """The product's buckets of offsets are larger than the segments of these tests."""
     monkeypatch.setattr(live_offsets, "BUCKET_SHIFT", 2)
-
-
-class JournaledCore(Core):
-    """A core with a journal on a disk in memory; a process that was there before has left what is on it."""
-
-    def __init__(self, storage: MemoryStorage, segment_bytes: int = 16 * KIB) -> None:
-        self.storage = storage
-        self.node = BrokerNode("b1", Limits(), bytes)
-        self.port = port = GatePort(self.node)
-        options = JournalOptions(segment_bytes=segment_bytes, alignment_bytes=512, reserve_bytes=0)
-        self.journal = recover(storage, IDENTITY, options, self.node.recovery, checkpoint=port.checkpoint).journal
-        port.connect(self.journal, self.journal)
-        self.node.open(port, 0, 1_700_000_000_000)
-        self.users = self.known = AnyUser()
-        self.sync()
-        self.broker = self.node.broker
-        self.most_bytes = 0
-
-    def sync(self) -> None:
-        end_turn(self.node, flush=True)
-        while (job := self.journal.begin_sync()) is not None:
-            job.run()
-            self.journal.finish_sync(job)
-            self.node.durable_to(self.port.durable_frames())
-            end_turn(self.node, flush=True)
-
-    def keep_house(self) -> None:
-        """Do as the driver does once a second, and between turns."""
-        checkpoint = self.port.checkpoint_offset
-        if not checkpoint:
-            return
-        self.most_bytes = max(self.most_bytes, self.journal.statistics().bytes)
-        self.drop()
-        self.node.compaction.look(self.journal.occupancy(), checkpoint)
-        while self.node.compaction.active and self.node.compaction.step():
-            self.sync()
-        self.drop()
-
-    def drop(self) -> None:
-        self.journal.request_drop(self.node.droppable_before(self.port.checkpoint_offset))
-        self.sync()
-        while (job := self.journal.begin_drop()) is not None:
-            job.run()
-            self.journal.finish_drop(job)
-
-    @property
-    def segments(self) -> int:
-        return self.journal.statistics().segments
-
-    def fill(self, client: Speaker, queue: str = "fill", kib: int = 64) -> None:
-        """Publish so much, and take it again."""
-        for _ in range(kib // 4):
-            client.client.send(publish(queue, bytes(4 * KIB)))
-            self.sync()
-            assert client.get(queue) is not None
-
-
-def held(node: BrokerNode) -> Held:
-    """The messages in the queues of a node."""
-    found: Held = {}
-    for queue in node.state.queues.values():
-        queue.sort()
-        found[queue.name] = [
-            (
-                entry.id,
-                entry.message.content(),
-                entry.deadline_ms,
-                queue.returns.of(entry.id) if queue.returns is not None else Returned(),
-            )
-            for entry in queue.entries.values()
-        ]
-    return found
-
-
-def begun(segment_bytes: int = 16 * KIB) -> tuple[JournaledCore, Speaker]:
-    core = JournaledCore(MemoryStorage(), segment_bytes)
-    speaker = Speaker(core)
-    for name in ("old", "other", "fill"):
-        speaker.declare(name, {"x-queue-type": "quorum", "x-delivery-limit": 9} if name == "other" else None)
-    return core, speaker
-
-
-def restarted(core: JournaledCore) -> JournaledCore:
-    """Another process, after this one was killed."""
-    core.storage.crash_soft()
-    return JournaledCore(core.storage, core.journal.options.segment_bytes)
 
 
 def test_an_old_message_keeps_four_segments_of_64_mib_that_pass_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,22 +122,6 @@ def test_a_steady_queue_is_never_written_again() -> None:
         core.keep_house()
     assert core.node.compaction.counts.messages == 0
     assert core.segments <= 7
-
-
-def one_of_each(core: JournaledCore, speaker: Speaker) -> None:
-    """A message in two queues, one that came back, one of a transaction."""
-    speaker.call(EXCHANGE_DECLARE, "both", "fanout", False, True, False, False, False, {})
-    for queue in ("old", "other"):
-        speaker.call(QUEUE_BIND, queue, "both", "", False, {})
-    speaker.publish("", b"in both", exchange="both", expiration="3600000")
-    speaker.publish("other", b"failed")
-    assert speaker.get("other") is not None
-    failed = speaker.get("other", no_ack=False)
-    assert failed is not None
-    speaker.call(BASIC_NACK, failed["tag"], False, True)
-    speaker.call(TX_SELECT, channel=2)
-    speaker.publish("old", b"committed", channel=2)
-    speaker.call(TX_COMMIT, channel=2)
 
 
 @pytest.mark.parametrize("slice_bytes", [1, 128 * KIB])
