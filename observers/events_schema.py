@@ -145,7 +145,8 @@ class Cut(Event):
     Attributes:
         end_before: the end of the log before.
         reason: ``rejoin`` (the primary's log goes on after ``offset``), ``catch_up`` (the log begins anew, a base follows; queues
-            keep what they hold) or ``let_go`` (log and messages are gone: they filled the disk of a broker that is not listed).
+            keep what they hold), ``let_go`` (log and messages are gone: they filled the disk of a broker that is not listed) or
+            ``repair`` (``understudy journal check --repair`` has cut a damaged journal; ``end_before`` as far as it was read).
     """
 
     end_before: int
@@ -200,9 +201,9 @@ class Gap(Event):
 
     Attributes:
         reason: ``dropped`` (the journal has let go of segments that were not read yet), ``rewritten`` (the journal is not what it
-            was where the feed stopped: it lost its tail with a power failure, or the directory was replaced) or ``started`` (the
-            feed began behind the beginning of the log). Of facts that are no record: ``facts_dropped`` (their broker keeps
-            the last files only) or ``facts_rewritten``.
+            was where the feed stopped: it lost its tail with a power failure or a repair, or the directory was replaced) or
+            ``started`` (the feed began behind the beginning of the log). Of facts that are no record: ``facts_dropped`` (their
+            broker keeps the last files only) or ``facts_rewritten``.
         from_epoch, from_offset: the last record that was read; 0 if none was.
         from_segment: where it stood; of facts, the number of their file.
         to_segment: where the feed goes on. The position is that of the next event that has one.

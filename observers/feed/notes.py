@@ -10,6 +10,7 @@ from understudy.broker.core.life.meta import Meta
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, journal_gate, record
 from understudy.broker.log.again_note import applied_of
+from understudy.broker.log.repaired_note import RepairedNote
 from understudy.observers import events_schema as schema
 from understudy.observers.feed.context import NO_QUEUE, FeedContext
 from understudy.observers.feed.event_stream import EventStream, runs_of
@@ -58,6 +59,7 @@ class NoteEvents:
             journal_gate.PIECE: self._piece,
             journal_gate.AGAIN: self._again,
             journal_gate.SETTLED: self._again,
+            journal_gate.REPAIRED: self._repaired,
         }
         self._pieces: dict[int, Callable[[bytes], None]] = {
             wire.BASE: self._base,
@@ -80,6 +82,11 @@ class NoteEvents:
         else:
             self._to.advance(stable)
             self._to.say(schema.Cut, 0, context.end, "catch_up")
+
+    def _repaired(self, payload: bytes) -> None:
+        note = RepairedNote.decode(payload)
+        if not note.settled:
+            self._to.say(schema.Cut, note.kept, note.lost, "repair")
 
     def _epoch_seen(self, payload: bytes) -> None:
         if len(payload) != _SEEN.size:

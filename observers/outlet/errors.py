@@ -46,7 +46,9 @@ class UnknownQueueError(OutletGapError):
 
 
 class RewrittenLogError(OutletGapError):
-    """The group's log is another one than that of which a part was sent: an operator has promoted a broker that lacked its end.
+    """The group's log is another one than that of which a part was sent: its end was lost.
+
+    An operator has promoted a broker that lacked it, or has repaired a damaged journal.
 
     Attributes:
         fork: the last position that both logs share.
@@ -55,7 +57,8 @@ class RewrittenLogError(OutletGapError):
     def __init__(self, sent: Position, epoch: int, fork: Position) -> None:
         super().__init__(
             f"what was sent ends at position {sent}, but in this log epoch {epoch} begins behind {fork}: records from there on "
-            f"were sent and are not in the group's log any more, after an unclean promotion. To go on behind {fork}: {ACCEPT}"
+            f"were sent and are not in the group's log any more, after an unclean promotion or a repair. "
+            f"To go on behind {fork}: {ACCEPT}"
         )
         self.fork = fork
 

@@ -9,6 +9,7 @@ from typing import Final
 from understudy.broker.core.life.meta import Meta
 from understudy.broker.log import frame, journal_gate
 from understudy.broker.log.again_note import applied_of
+from understudy.broker.log.repaired_note import RepairedNote
 from understudy.observers.feed.notes import decode_checkpoint
 from understudy.observers.outlet.log import OutletLog
 from understudy.replicator import snapshot, wire
@@ -36,6 +37,7 @@ class OutletNotes:
             journal_gate.PIECE: self._piece,
             journal_gate.AGAIN: self._again,
             journal_gate.SETTLED: self._again,
+            journal_gate.REPAIRED: self._repaired,
         }
         self._pieces: Final[dict[int, Callable[[bytes], None]]] = {
             wire.BASE: self._base,
@@ -67,6 +69,9 @@ class OutletNotes:
             self._log.cut(offset)
         else:  # a base follows
             self._log.advance(stable)
+
+    def _repaired(self, payload: bytes) -> None:
+        RepairedNote.decode(payload)  # the cut is where the log ends; a log that goes on there has a higher epoch
 
     def _epoch_seen(self, payload: bytes) -> None:
         if len(payload) != _SEEN.size:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.core.life.compaction_kit import IDENTITY, JournaledCore, begun, held, one_of_each, restarted
 from tests.unit.core.moving.speaker import Speaker
+from understudy.broker.amqp.methods import TX_COMMIT, TX_SELECT
 from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.limits import Limits
 from understudy.broker.log import frame, journal_gate, live_offsets
@@ -14,8 +15,13 @@ from understudy.broker.log.journal_damage import Count, survey
 from understudy.broker.log.journal_gate import UnknownNoteError
 from understudy.broker.log.journal_recovery import JournalScan
 from understudy.broker.log.journal_repair import repair
+from understudy.broker.log.position import Position
 from understudy.broker.log.repaired_note import RepairedNote
 from understudy.broker.log.segment import JournalDamagedError, read_frames, segment_name, segment_number
+from understudy.observers.events_schema import Cut, Gap
+from understudy.observers.feed.reader import FeedReader
+from understudy.observers.outlet.errors import RewrittenLogError
+from understudy.observers.outlet.reader import OutletReader
 from understudy.testing.disk import MemoryStorage
 
 
@@ -114,3 +120,34 @@ def test_without_the_plugin_a_repaired_member_does_not_start() -> None:
     assert node.recovery.epoch_seen == 7
     with pytest.raises(UnknownNoteError, match="switch on the plugin"):
         node.recovery.on_note(journal_gate.REPAIRED, RepairedNote(7, 3, 9, of_group=True).encode())
+
+
+def test_readers_of_the_journal_hear_of_a_repair() -> None:
+    """A feed that had read what was lost says so and begins anew; an outlet that had sent it stops, by the higher epoch."""
+    core, speaker = begun()
+    speaker.call(TX_SELECT, channel=2)
+    for body in (b"kept", b"lost", b"not known to be stable"):
+        speaker.publish("old", body, channel=2)
+        speaker.call(TX_COMMIT, channel=2)
+    feed, outlet = FeedReader(core.storage), OutletReader(core.storage)
+    told = [event for each in feed.events() for event in each]
+    sent = [unit for each in outlet.units() for unit in each]
+    assert len(sent) == 2
+    cursor = feed.cursor()
+    core.storage.crash_soft()
+    name = segment_name(1)
+    core.storage.flip_bit(name, core.storage.content(name).index(b"lost"), 0)
+    plan = repair(core.storage)
+    assert plan is not None
+    after = JournaledCore(core.storage)
+    Speaker(after).publish("old", b"after")
+    feed = FeedReader(core.storage, cursor)
+    again = [event for each in feed.events() for event in each]
+    assert [event.reason for event in again if isinstance(event, Gap)] == ["rewritten"]
+    (cut,) = [event for event in again if isinstance(event, Cut)]
+    assert (cut.offset, cut.end_before, cut.reason) == (plan.offset, plan.lost_offset, "repair")
+    assert max(event.offset for event in told) == plan.lost_offset
+    assert len([unit for each in OutletReader(core.storage).units() for unit in each]) == 1
+    last = sent[-1]
+    with pytest.raises(RewrittenLogError, match="records from there on were sent"):
+        list(OutletReader(core.storage, Position(last.epoch, last.offset)).units())
