@@ -24,6 +24,7 @@ from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.tx_queue import tx_queue_name
 
 _NOT_APPLIED = "records that are not applied"
+_UNSETTLED = "a note of messages written again that is not settled"
 MOST_PINS = 3
 """So many names are given for what keeps a segment."""
 
@@ -40,6 +41,7 @@ class SegmentStats:
         dead_bytes: of the other records.
         note_bytes: of notes: checkpoints, pieces of catch-ups, messages written again.
         again_bytes: of the notes: messages of older segments, written again.
+        again_messages, again_live_messages: so many messages are in these notes, and so many of them live there.
         first_offset, last_offset: of its batches; 0 if there are none.
         pinned_by: what keeps it.
     """
@@ -52,13 +54,30 @@ class SegmentStats:
     dead_bytes: int = 0
     note_bytes: int = 0
     again_bytes: int = 0
+    again_messages: int = 0
+    again_live_messages: int = 0
     first_offset: int = 0
     last_offset: int = 0
     pinned_by: str = ""
 
 
-def journal_stats(storage: Storage) -> list[SegmentStats]:
-    """Statistics of the segments, oldest first; reads the journal twice.
+@attrs.frozen(kw_only=True)
+class JournalStats:
+    """A journal.
+
+    Attributes:
+        segments: oldest first.
+        again_notes: so many notes say messages again.
+        unsettled_notes: so many of them need records of older segments yet.
+    """
+
+    segments: list[SegmentStats]
+    again_notes: int
+    unsettled_notes: int
+
+
+def journal_stats(storage: Storage) -> JournalStats:
+    """Statistics of the segments and of compaction; reads the journal twice.
 
     Raises:
         JournalDamagedError, JournalFormatError, NoJournalError: as for reading it.
@@ -72,7 +91,7 @@ def journal_stats(storage: Storage) -> list[SegmentStats]:
     pins: list[Counter[str]] = []
     checkpoints: list[int] = []
     bodies: dict[tuple[int, int], int] = {}
-    bound = 0
+    bound = again_notes = 0
     tail = JournalTail(storage)
     for each in tail.frames():
         if isinstance(each, SegmentBegun):
@@ -88,14 +107,16 @@ def journal_stats(storage: Storage) -> list[SegmentStats]:
             else:
                 now.note_bytes += len(each)
                 if each[5] == journal_gate.AGAIN:
+                    again_notes += 1
                     again.count(each, now, pins[-1])
                 elif each[5] == journal_gate.CHECKPOINT:
                     checkpoints.append(now.number)
                 elif each[5] >= frames.FIRST_BOUND_KIND:
                     bound = now.number
     tail.close()
-    _explain(segments, pins, checkpoints, bound, any(offset <= state.log.start for offset in owners))
-    return segments
+    needed = state.again.oldest_needed(state.log.end + 1)
+    _explain(segments, pins, checkpoints, bound, any(offset <= state.log.start for offset in owners), needed)
+    return JournalStats(segments=segments, again_notes=again_notes, unsettled_notes=len(state.again.unsettled))
 
 
 _Place = tuple[int, int]
@@ -122,6 +143,7 @@ class _AgainOwners:
         """A note stands in segment ``now``."""
         note = AgainNote.decode(frame[frames.NOTE_HEADER_BYTES :])
         now.again_bytes += len(frame)
+        now.again_messages += len(note.messages)
         for message, targets in note.messages:
             living = [each for each in targets if self._notes.get(each[:2]) == note.number]
             for queue_id, *_ in living:
@@ -129,6 +151,7 @@ class _AgainOwners:
             if living:
                 now.live_bytes += message.size
                 now.live_records += 1
+                now.again_live_messages += 1
 
 
 def _replay(storage: Storage, recovery: Recovery) -> dict[_Place, AgainNote]:
@@ -215,9 +238,12 @@ def _first_part(batch: bytes, at: int, end: int, kind: int, offset: int, bodies:
 
 
 def _explain(
-    segments: list[SegmentStats], pins: list[Counter[str]], checkpoints: list[int], bound: int, old: bool
+    segments: list[SegmentStats], pins: list[Counter[str]], checkpoints: list[int], bound: int, old: bool, needed: int
 ) -> None:
-    """Say why each segment is there: what lives in it, or in one before it, since the oldest goes first."""
+    """Say why each segment is there: what lives in it, or in one before it, since the oldest goes first.
+
+    ``needed``: a note of messages written again that is not settled needs the records from this offset on.
+    """
     holder = 0
     for segment, living in zip(segments, pins, strict=True):
         if segment is segments[-1]:
@@ -230,11 +256,13 @@ def _explain(
             segment.pinned_by = f"segment {holder} before it"
         elif segment.number <= bound:
             segment.pinned_by = f"pieces of a catch-up, up to segment {bound}"
+        elif segment.last_offset >= needed:
+            segment.pinned_by = _UNSETTLED
         elif old:
             segment.pinned_by = "messages from before a catch-up"
         elif not any(number > segment.number for number in checkpoints):
             segment.pinned_by = "no checkpoint behind it yet"
         else:
             segment.pinned_by = "nothing: it goes next"
-        if living and not holder:
+        if (living or segment.pinned_by == _UNSETTLED) and not holder:
             holder = segment.number

@@ -137,6 +137,7 @@ def test_a_repair(tmp_path: Path) -> None:
         dumped = subprocess.run([str(PROGRAM), "journal", "dump", str(broker.data)], capture_output=True, check=True)
         assert dumped.stdout.count(b"\n") > MESSAGES
         broker.start()
+        assert "journal: repaired" in broker.log_text()
         assert drain(broker) == [b"one " + str(number).encode() * 100 for number in range(MESSAGES)]
 
 

@@ -47,6 +47,7 @@ class Recovery:
 
     Attributes:
         epoch_seen: the highest epoch that a repair of this journal has read in what it cut off; 0 without a repair.
+        repaired: the note of the last repair; None without one.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Recovery:
         self._behind_gap: list[tuple[int, bytes]] = []
         self._begun = False
         self.epoch_seen = 0
+        self.repaired: RepairedNote | None = None
 
     def on_batch(self, header: BatchHeader, data: bytes) -> None:
         log = self._state.log
@@ -150,6 +152,7 @@ class Recovery:
         """The journal was cut here: epochs up to the one in the note may have been seen by clients."""
         note = RepairedNote.decode(payload)
         self.epoch_seen = max(self.epoch_seen, note.epoch)
+        self.repaired = note if not note.settled else None
         if self._replay_note is not None:
             self._replay_note(journal_gate.REPAIRED, payload)
         elif note.of_group:

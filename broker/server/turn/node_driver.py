@@ -350,6 +350,9 @@ class NodeDriver:
             raise JournalFailedError(f"{self._storage}: the reserve cannot be made: {error}") from error
         for warning in report.warnings:
             _log.warning("journal", warning=warning)
+        repaired = node.recovery.repaired
+        if repaired is not None and repaired.kept == report.last_offset:  # the first start since then
+            _log.warning("journal: repaired", log_ends_at=repaired.kept, lost_up_to=repaired.lost)
         if report.torn is not None:
             # Of a crash nothing of it was ever answered. Of a disk that has lost what was synced this is not known here.
             _log.warning("journal: torn tail cut", torn=str(report.torn), log_ends_at=report.last_offset)

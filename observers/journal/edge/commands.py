@@ -20,7 +20,7 @@ from understudy.broker.server.files.file_storage import FileStorage
 from understudy.observers.feed.edge.command import ending_cleanly
 from understudy.observers.feed.feed import Selection
 from understudy.observers.feed.reader import FeedReader
-from understudy.observers.journal.stats import SegmentStats, journal_stats
+from understudy.observers.journal.stats import JournalStats, journal_stats
 
 _DIRECTORY = Annotated[Path, typer.Argument(help="A broker's data directory; the broker may run.", show_default=False)]
 
@@ -58,7 +58,7 @@ def stats(
     directory: _DIRECTORY,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Show what of each segment lives, and what keeps it from being let go of."""
+    """Show what of each segment lives, what keeps it from being let go of, and what compaction has written again."""
     with ending_cleanly(sys.stdout.buffer):
         storage = _open(directory)
         try:
@@ -74,12 +74,13 @@ def _open(directory: Path) -> FileStorage:
     return FileStorage(directory, read_only=True)
 
 
-def _as_json(directory: Path, found: list[SegmentStats]) -> dict[str, Any]:
-    return {"directory": str(directory), "segments": [attrs.asdict(each) for each in found]}
+def _as_json(directory: Path, found: JournalStats) -> dict[str, Any]:
+    return {"directory": str(directory), **attrs.asdict(found)}
 
 
-def stats_text(directory: Path, found: list[SegmentStats]) -> str:
-    """A row a segment, and the sums."""
+def stats_text(directory: Path, stats: JournalStats) -> str:
+    """A row a segment, the sums, and what compaction did."""
+    found = stats.segments
     lines = [
         f"journal {directory}",
         f"{'SEGMENT':>8} {'SIZE':>14} {'LIVE':>14} {'DEAD':>14} {'NOTES':>12} {'AGAIN':>12}  KEPT BY",
@@ -92,4 +93,10 @@ def stats_text(directory: Path, found: list[SegmentStats]) -> str:
     names = ("size_bytes", "live_bytes", "dead_bytes", "note_bytes", "again_bytes")
     sums = [sum(getattr(each, name) for each in found) for name in names]
     lines.append(f"{len(found):>8} {sums[0]:>14,} {sums[1]:>14,} {sums[2]:>14,} {sums[3]:>12,} {sums[4]:>12,}  in all")
+    if stats.again_notes:
+        again, live = (sum(getattr(each, name) for each in found) for name in ("again_messages", "again_live_messages"))
+        lines.append(
+            f"compaction wrote {again:,} messages again in {stats.again_notes:,} notes ({sums[4]:,} bytes); {live:,} live there; "
+            f"{stats.unsettled_notes:,} notes are not settled; the first segment is {found[0].number}"
+        )
     return "\n".join(lines)

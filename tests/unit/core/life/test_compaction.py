@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,7 @@ from understudy.broker.amqp.methods import (
     QUEUE_BIND,
     QUEUE_DELETE,
     TX_COMMIT,
+    TX_ROLLBACK,
     TX_SELECT,
 )
 from understudy.broker.core.life import compaction
@@ -37,6 +39,7 @@ from understudy.broker.log.return_record import Returned
 from understudy.broker.message import DelayedMessage, Message, MovedMessage
 from understudy.observers.events_schema import Enqueue
 from understudy.observers.feed.reader import FeedReader
+from understudy.observers.journal.edge.commands import stats_text
 from understudy.observers.journal.stats import journal_stats
 from understudy.observers.outlet.reader import OutletReader
 from understudy.testing.disk import PowerCutError
@@ -285,5 +288,33 @@ def test_readers_of_a_journal_tell_a_message_once_and_say_where_it_lives() -> No
     assert len([each for each in before + after if isinstance(each, Enqueue) and each.queue == "old"]) == 1
     assert sum(b"kept" in repr(each).encode() for each in units) <= 1
     core.fill(speaker, kib=8)
-    (again,) = [each for each in journal_stats(core.storage) if each.again_bytes]
+    stats = journal_stats(core.storage)
+    (again,) = [each for each in stats.segments if each.again_bytes]
     assert (again.live_records, again.pinned_by) == (1, "queue old: 1")
+    assert (again.again_messages, again.again_live_messages) == (1, 1)
+    assert (stats.again_notes, stats.unsettled_notes) == (1, 0)
+    first = stats.segments[0].number
+    assert f"({again.again_bytes} bytes); 1 live there; 0 notes are not settled; the first segment is {first}" in (
+        stats_text(Path("b1"), stats)
+    )
+
+
+def test_statistics_name_a_note_that_is_not_settled() -> None:
+    """The transaction that was open has ended, and no SETTLED note says so yet: its segment is kept for the note."""
+    core, speaker = begun()
+    speaker.publish("old", b"taken")
+    core.fill(speaker, kib=80)
+    speaker.call(TX_SELECT, channel=2)
+    speaker.publish("other", b"open", channel=2)
+    core.keep_house()
+    assert speaker.get("old") is not None
+    core.fill(speaker, kib=20)
+    speaker.call(TX_ROLLBACK, channel=2)
+    core.fill(speaker, kib=8)
+    stats = journal_stats(core.storage)
+    assert stats.again_notes == stats.unsettled_notes == 1
+    (kept,) = [
+        each for each in stats.segments if each.pinned_by == "a note of messages written again that is not settled"
+    ]
+    (unsettled,) = core.node.state.again.unsettled.values()
+    assert kept.first_offset <= unsettled.needs + 1 <= kept.last_offset

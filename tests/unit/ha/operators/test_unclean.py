@@ -128,3 +128,13 @@ def test_a_store_that_is_behind_the_journal_says_nothing_either() -> None:
     assert "behind" in text
     assert "nobody can say" in text
     assert "nothing that was confirmed is lost" not in text
+
+
+def test_a_repaired_broker_may_be_the_base_and_is_said_to_lose_what_stood_behind_the_damage() -> None:
+    """It is listed, and the store has no mark of it yet."""
+    repaired = survivor(broker="b2", repaired=True)
+    check(repaired, GROUP, {}, {})
+    text = "\n".join(losses(repaired, GROUP, {}))
+    assert "its journal was damaged, and a repair has cut it there" in text
+    assert "Everything that was confirmed behind offset 900 is lost with this" in text
+    assert "nothing that was confirmed is lost" not in text
