@@ -153,8 +153,9 @@ class CatchUp:
             subscription = sent_of.get(tx.tx_id)
             if subscription is None:
                 subscription = TxReplicatingSubscription(state, tx, self.base)
-                subscription.ids_held = held = self._ids_held.setdefault(tx.tx_id, Counter())
+                held = self._ids_held.setdefault(tx.tx_id, Counter())
                 held.clear()
+                subscription.count_in(held)
             else:
                 subscription.reach(self.base)
             if subscription.left:
@@ -202,7 +203,7 @@ class CatchUp:
         self._in_flight.append(_InFlight(len(message), of, left, ids))
         self._in_flight_bytes += len(message)
         if of is not None:
-            of.unacknowledged += left
+            of.count_sent(left)
         return message
 
     def _transaction_piece(self) -> bytes:
@@ -238,7 +239,7 @@ class CatchUp:
         # Who is sent a base behind an EPOCH does not apply that: what it has ended is sent anew, without what it took away.
         for tx_id, each in list(self._sent_of.items()):
             if tx_id not in undecided or each.outdated:
-                each.ids_held = Counter()  # what of it is still on its way counts for nobody
+                each.count_in(Counter())  # what of it is still on its way counts for nobody
                 del self._sent_of[tx_id]
         self._queues.clear()
         self._unsent.clear()
@@ -291,7 +292,7 @@ class CatchUp:
             piece = self._in_flight.popleft()
             self._in_flight_bytes -= piece.size_bytes
             if piece.of is not None:
-                piece.of.unacknowledged -= piece.left
+                piece.of.count_sent(-piece.left)
                 if piece.ids is not None and isinstance(piece.of, TxReplicatingSubscription):
                     piece.of.ids_held.update(piece.ids)
         self._acked = max(self._acked, count)

@@ -40,6 +40,10 @@ class ReplicatingSubscription:
         self._next = 0
         self.unacknowledged = 0
 
+    def count_sent(self, left: int) -> None:
+        """Count messages in pieces that have been sent; negative: in pieces that the backup holds."""
+        self.unacknowledged += left
+
     def add(self, entry_id: int) -> None:
         """Send this message, too, which has entered the queue since the base. Its id is above all others."""
         self._ids.append(entry_id)

@@ -46,6 +46,10 @@ class TxReplicatingSubscription(ReplicatingSubscription):
         self._read: tuple[PartedBody, memoryview] | None = None
         self.reach(base)
 
+    def count_in(self, ids_held: Counter[int]) -> None:
+        """Count in ``ids_held`` what the backup holds."""
+        self.ids_held = ids_held
+
     def reach(self, base: int) -> None:
         """The base is at ``base`` now: what the transaction got up to there is to be sent too."""
         events = self._events

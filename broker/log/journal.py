@@ -171,6 +171,10 @@ class Journal:
 
     # -- append -------------------------------------------------------------------------------------------------------
 
+    def take_checkpoints(self, checkpoint: CheckpointSource) -> None:
+        """Begin segments with what ``checkpoint`` states: another core goes on with this journal."""
+        self.checkpoint = checkpoint
+
     @property
     def dirty(self) -> bool:
         """True if `begin_sync` would have something to do once no job is in flight."""
@@ -224,7 +228,7 @@ class Journal:
         if kind == KIND_CUT:
             self._cut(frame, piece.segment.number, position)
         elif kind >= frames.FIRST_BOUND_KIND:
-            self._floor.bound_segment = piece.segment.number
+            self._floor.bound_in(piece.segment.number)
 
     def _add(self, piece: Piece, frame: bytes, length: int) -> None:
         segment = piece.segment
@@ -275,14 +279,14 @@ class Journal:
         segment = Segment(self._next_segment, size, align, footer_bytes, first_sequence, self.options.salt)
         self._next_segment += 1
         self._segments.append(segment)
-        self.reserve.segment_bytes = size
+        self.reserve.begin_segment(size)
         return self._begin_piece(segment, segment.next_group, checkpoint, is_new=True)
 
     def _seal(self, segment: Segment) -> None:
         """Lay out the footer of `segment` behind whatever of it is buffered."""
         if self._piece is None:
             self._pieces.append(Piece(segment, segment.end, segment.data_limit, False, False))
-        self._pieces[-1].footer = segment.footer().encode()
+        self._pieces[-1].end_with(segment.footer().encode())
         self._piece = None
         self._rolls += 1
 
@@ -429,11 +433,8 @@ class Journal:
     @staticmethod
     def _close(segment: Segment) -> None:
         """All of `segment` is on the disk, its footer too."""
-        if segment.file is not None:
-            segment.file.close()
-        segment.file = None
-        segment.index = None
-        segment.closed = True
+        segment.release()
+        segment.settle(index_in_footer=True)
 
     def sync_now(self) -> None:
         """Return when everything appended is durable, waiting for the disk: for rare notes (an epoch seen, a cut).
@@ -485,9 +486,7 @@ class Journal:
         finally:
             self._closed = True
             for segment in self._segments:
-                if segment.file is not None:
-                    segment.file.close()
-                    segment.file = None
+                segment.release()
 
     # -- space ---------------------------------------------------------------------------------------------------------
 
@@ -500,7 +499,7 @@ class Journal:
     def finish_spare(self, job: SpareJob, error: BaseException | None = None) -> None:
         """Note that `job` has run. If it failed, no other is tried before the next roll."""
         if self._spare.finish(job, error):
-            self.reserve.low_space = True
+            self.reserve.run_short()
 
     def low_space(self) -> bool:
         """True if new work should be refused. Costs nothing; `reserve.check_space()` brings it up to date."""
@@ -564,7 +563,7 @@ class Journal:
             return
         self._roll(0, checkpoint, MIN_SEGMENT_BYTES)  # first, for the footer states what the frames say
         self._cut_after(0)
-        self._floor.wanted = self._segments[-1].number
+        self._floor.begin_anew()
         self.sync_now()
 
     def room_if_begun_anew(self) -> int:

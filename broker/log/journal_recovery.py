@@ -273,7 +273,7 @@ class JournalScan:
         if good and good[0].number > self.state.floor:
             reason = f"the file is missing; segments from {self.state.floor} on are needed"
             raise self._damaged(segment_name(good[0].number - 1), 0, reason)
-        self.state.next_segment = good[-1].number + 1 if good else 1
+        self.state.go_on_behind(good[-1].number if good else 0)
 
     def report(self) -> ScanReport:
         segments = self.state.segments
@@ -336,20 +336,15 @@ class JournalScan:
             newest: there is no file after it, not even a void one.
         """
         state = self.state
-        if not state.segments:
-            state.sequence = header.first_sequence - 1
-        assert header.first_sequence == state.sequence + 1, "the end of the segment before was not checked"
         segment = Segment.from_header(header)
-        state.segments.append(segment)
-        state.previous_end = 0
-        state.proven = True
+        state.begin_segment(segment)
         self.tail_group = None
         file = self._storage.open(segment.name)
         try:
             reader = FrameReader(file, segment.name)
             while self.torn is None and (group := self._next_group(file, reader, segment, newest=newest)) is not None:
                 self._group(file, reader, segment, group, newest=newest)
-            segment.durable_end = segment.end
+            segment.read_whole()
             if not newest:
                 self._check_end(file, segment, following_sequence)
             if following_sequence is None and self.torn is None:
@@ -374,10 +369,8 @@ class JournalScan:
             if not agrees:
                 raise self._damaged(segment.name, segment.footer_at, "the footer does not agree with the frames")
             return
-        segment.closed = True
-        if agrees:
-            segment.index = None
-        else:
+        segment.settle(index_in_footer=agrees)
+        if not agrees:
             self._warnings.append(f"{segment.name}: no good footer; its index stays in memory")
 
     def _look_for_successor(self, file: File, segment: Segment) -> None:
@@ -450,12 +443,11 @@ class JournalScan:
 
     def _group(self, file: File, reader: FrameReader, segment: Segment, group: GroupHeader, *, newest: bool) -> None:
         state = self.state
-        state.sequence = group.sequence
-        state.floor = group.floor
-        state.proven = True
+        state.group_read(group.sequence, group.floor)
         self.tail_group = group.position
         self._groups += 1
-        position = segment.end = group.start
+        position = group.start
+        segment.begin_group(position)
         group_end = group.end
         while position < group_end:
             try:
@@ -472,9 +464,9 @@ class JournalScan:
                 self._note(frame, segment, position)
             else:
                 self._batch(frame, segment, position)
-            position = segment.end = position + len(frame)
-            state.proven = False
-        state.previous_end = segment.end
+            position += len(frame)
+            segment.frame_read(position)
+        state.group_ends(position, empty=position == group.start)
 
     def _bad_frame(
         self, file: File, reader: FrameReader, segment: Segment, group: GroupHeader, reason: str, *, newest: bool
@@ -499,17 +491,15 @@ class JournalScan:
     # -- frame --------------------------------------------------------------------------------------------------------
 
     def _note(self, frame: bytes, segment: Segment, position: int) -> None:
-        segment.frame_count += 1
         kind, payload = frame[5], frame[frames.NOTE_HEADER_BYTES :]
         self._notes += 1
         if kind == KIND_CUT:
             self._cut(payload, segment, position)
         elif kind >= frames.FIRST_BOUND_KIND:
-            self.state.bound_segment = segment.number
+            self.state.bound_in(segment.number)
         self._visitor.on_note(kind, payload)
 
     def _batch(self, frame: bytes, segment: Segment, position: int) -> None:
-        segment.frame_count += 1
         header = frames.header_of_verified(frame)
         self._batches += 1
         last_offset = header.last_offset
@@ -554,9 +544,8 @@ def _repair(storage: Storage, state: JournalState, found: JournalScan, wall_ms: 
     storage.sync_directory()
     if state.proven and found.torn is None:
         return
-    state.sequence += 1
     closing = GroupHeader(
-        sequence=state.sequence,
+        sequence=state.next_sequence(),
         segment=segment.number,
         position=segment.next_group,
         length=0,
@@ -567,8 +556,8 @@ def _repair(storage: Storage, state: JournalState, found: JournalScan, wall_ms: 
     )
     file.write([closing.encode(segment.format).ljust(segment.alignment, b"\0")], closing.position)
     file.sync()
-    state.previous_end = segment.end = segment.durable_end = closing.end
-    state.proven = True
+    segment.end_at(closing.end)
+    state.group_ends(closing.end, empty=True)
 
 
 def _blank(file: File, segment: Segment) -> None:

@@ -151,6 +151,39 @@ class JournalState:
     bound_segment: int = 0
     proven: bool = True
 
+    def begin_segment(self, segment: Segment) -> None:
+        """Read ``segment``, which follows those before it."""
+        if not self.segments:
+            self.sequence = segment.first_sequence - 1
+        assert segment.first_sequence == self.sequence + 1, "the end of the segment before was not checked"
+        self.segments.append(segment)
+        self.previous_end = 0
+        self.proven = True
+
+    def group_read(self, sequence: int, floor: int) -> None:
+        """The note of a group was read: it proves what stands before it."""
+        self.sequence = sequence
+        self.floor = floor
+        self.proven = True
+
+    def group_ends(self, end: int, *, empty: bool) -> None:
+        """The frames of a group were read, up to ``end``; no note proves them yet, unless there was none."""
+        self.previous_end = end
+        self.proven = empty
+
+    def bound_in(self, segment: int) -> None:
+        """A bound note stands in the segment of that number."""
+        self.bound_segment = segment
+
+    def go_on_behind(self, newest: int) -> None:
+        """The next segment follows the one of number ``newest``."""
+        self.next_segment = newest + 1
+
+    def next_sequence(self) -> int:
+        """Give a closing group its sequence number."""
+        self.sequence += 1
+        return self.sequence
+
 
 class Piece(SegmentWrite):
     """A group in the making: the frames of one group that go to one segment. It ends as a step of a SyncJob."""
@@ -165,3 +198,7 @@ class Piece(SegmentWrite):
         self.is_new = is_new
         self.frames: list[bytes] = []
         self.footer: bytes | None = None
+
+    def end_with(self, footer: bytes) -> None:
+        """Write ``footer`` behind it: the segment is full."""
+        self.footer = footer

@@ -510,6 +510,35 @@ class Segment:
             index.append((first_offset, position))
             self.last_indexed = position
 
+    def begin_group(self, start: int) -> None:
+        """Read the frames of a group from `start` on."""
+        self.end = start
+
+    def frame_read(self, end: int) -> None:
+        """Note that a good frame ends at `end`, right behind what was read before."""
+        self.end = end
+        self.frame_count += 1
+
+    def read_whole(self) -> None:
+        """Note that everything that was read is on the disk."""
+        self.durable_end = self.end
+
+    def end_at(self, end: int) -> None:
+        """Go on behind `end`, which a closing group has reached durably."""
+        self.end = self.durable_end = end
+
+    def settle(self, *, index_in_footer: bool) -> None:
+        """Note that all of it is on the disk, and that nothing follows; its index stands in the footer, or in memory."""
+        self.closed = True
+        if index_in_footer:
+            self.index = None
+
+    def release(self) -> None:
+        """Close its file, if that is open."""
+        if self.file is not None:
+            self.file.close()
+        self.file = None
+
     def cut(self, offset: int) -> None:
         """Note that what follows log offset `offset` is dead."""
         if self.first_offset is not None and self.first_offset > offset:

@@ -59,6 +59,14 @@ class SegmentFloor:
             self.wanted = max(self.wanted, floor)
         return bool(segments) and self.wanted > segments[0].number
 
+    def bound_in(self, segment: int) -> None:
+        """Note that a bound note stands in the segment of that number, the newest."""
+        self.bound_segment = segment
+
+    def begin_anew(self) -> None:
+        """Let go of all segments but the newest."""
+        self.wanted = self._segments[-1].number
+
     def _held(self, floor: int, hold: Hold) -> int:
         """``floor``, or less: segments from ``hold.segment`` on stay, the newest first, as long as they fit into the bound."""
         room = hold.max_bytes

@@ -58,7 +58,7 @@ class SpareSegment:
             self._job = SpareJob(self._storage, self._size_bytes)
         job = self._job
         wanted = FILLED_PER_USED * (used - self._begin_at) + SPARE_PIECE_BYTES
-        job.allowed = min(self._size_bytes, max(wanted, job.filled + SPARE_PIECE_BYTES))
+        job.allow(min(self._size_bytes, max(wanted, job.filled + SPARE_PIECE_BYTES)))
         self.due_at = _NEVER
         return job
 

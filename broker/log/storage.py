@@ -301,6 +301,14 @@ class Reserve:
         self.low_space = False
         self.free_bytes = 0
 
+    def begin_segment(self, size_bytes: int) -> None:
+        """A segment of that size is the newest from now on."""
+        self.segment_bytes = size_bytes
+
+    def run_short(self) -> None:
+        """There was no room for a file that is wanted."""
+        self.low_space = True
+
     def _is_there(self) -> bool:
         """True if the file is there and of that size: its maker may have been killed over it, or have wanted another size."""
         if RESERVE_NAME not in self._storage.names():
@@ -384,6 +392,10 @@ class SpareJob:
         self._file: File | None = None
         self.filled = self.allowed = 0
         self.finished = False
+
+    def allow(self, size_bytes: int) -> None:
+        """Let `run` make so many bytes. Called while nobody runs the job."""
+        self.allowed = size_bytes
 
     def run(self) -> None:
         """Fill what is allowed, a piece at a time."""

@@ -119,9 +119,9 @@ class HaDriver:
         sides = tls.made if tls is not None else (None, None)
         self._fabric = fabric = DirectFabric(link_settings(config, *sides), self, self._host.turn, tasks)
         if tls is not None:
-            tls.takes = lambda made: fabric.renew_tls(*made)
+            tls.give_to(lambda made: fabric.renew_tls(*made))
             self._host.watches(tls)
-        fabric.takes_carried = self._host.take_carried
+        fabric.give_carried_to(self._host.take_carried)
         self._host.carries(fabric.carry)
         try:
             await fabric.listen(config.link.host, config.link.port)

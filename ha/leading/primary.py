@@ -145,7 +145,7 @@ class Primary:
         broker = self._broker
         broker.batch.stable_by(self)
         transactions = broker.transactions
-        transactions.observers = HaTransactionObserverFactory(transactions.recorder, self._transaction_closing)
+        transactions.record_by(HaTransactionObserverFactory(transactions.recorder, self._transaction_closing))
         self.epoch_offset = broker.lead(self.epoch, self._config.broker, transients_lost)
         for tx in standing_no_votes:
             transactions.roll_back_closed(tx, "refused by the broker that was promoted")

@@ -41,7 +41,7 @@ class HaFacts:
 
     def founding(self, founding: int) -> None:
         """The group's."""
-        self._facts.founding = f"{founding:x}" if founding else ""
+        self._facts.founded_as(f"{founding:x}" if founding else "")
 
     def happened(self, event: HaEvent, min_insync: int) -> None:
         """A core has told this. Events that are of no interest to the feed are passed over."""

@@ -212,12 +212,16 @@ class DirectFabric:
             displaces=True,
         )
 
+    def give_carried_to(self, takes_carried: TakesCarried) -> None:
+        """Ask ``takes_carried`` of each client that another broker carries here."""
+        self.takes_carried = takes_carried
+
     def renew_tls(self, server: ssl.SSLContext, client: ssl.SSLContext) -> None:
         """Make the handshakes to come with these, of connections that are accepted and that are dialed."""
         self.settings = attrs.evolve(self.settings, server_tls=server, client_tls=client)
         for each in self._servers:
             if isinstance(each, TlsDoor):
-                each.tls = server
+                each.renew(server)
 
     def _admits(self, shaking: int) -> bool:
         """True if one more TLS handshake may begin and none has to end for it; one that got through is for :meth:`link_made`."""
@@ -347,7 +351,7 @@ class DirectFabric:
         for task in list(self._carrying):
             task.cancel()
         for link in list(self._links):
-            link.carry_end = None
+            link.forget_client()
         self.drop_links(reason or f"broker {self.settings.broker} stops")
 
     async def wait_closed(self) -> None:
@@ -517,7 +521,8 @@ class DirectFabric:
         assert isinstance(link, _Connection)
         session, transport = link.session, link.raw
         if link.carry_end is not None:
-            end, link.carry_end = link.carry_end, None
+            end = link.carry_end
+            link.forget_client()
             self.link_gone(link)
             end.connected(transport, session.take_rest())
             return
@@ -535,7 +540,8 @@ class DirectFabric:
 
     def link_refused(self, link: DirectLink, reason: str) -> bool:
         if link.carry_end is not None:
-            end, link.carry_end = link.carry_end, None
+            end = link.carry_end
+            link.forget_client()
             self._log_refusal("client not carried", link, reason)
             end.failed(f"broker {link.wanted} at {link.remote}: {reason}", final=link.session.incompatible)
             return False

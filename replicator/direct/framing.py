@@ -80,6 +80,10 @@ class FrameReader:
         self._pieces: list[bytes | memoryview] = []
         self._large: LargeBuffer | None = None
 
+    def take_up_to(self, limit: int) -> None:
+        """Take frames of at most ``limit`` bytes from now on."""
+        self.limit = limit
+
     def add(self, data: bytes) -> None:
         """Take the next bytes. What came before must have been read up: there is no :attr:`more`."""
         # What is left over is less than a head, so nothing long is ever copied here.

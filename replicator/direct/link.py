@@ -164,6 +164,10 @@ class DirectLink:
 
     # -- the core's side ------------------------------------------------------------------------------------------------
 
+    def forget_client(self) -> None:
+        """Tell nobody any more what becomes of the client that is to be carried."""
+        self.carry_end = None
+
     @property
     def wire_version(self) -> int:
         """The newest that both ends speak."""

@@ -441,7 +441,7 @@ class LinkSession:
             return
         self.established = True
         self._state = _State.OPEN
-        self._reader.limit = self._max_message_bytes
+        self._reader.take_up_to(self._max_message_bytes)
 
     def _take_carried(self, body: bytes) -> None:
         """The handshake of a connection that carries a client is over."""

@@ -102,6 +102,10 @@ class Carried:
         self.to: Destination | None = None
         self.reason = ""
 
+    def keep(self, octets: bytes) -> None:
+        """The client has sent these, before it has its answer."""
+        self.rest += octets
+
 
 @attrs.frozen(kw_only=True)
 class CarryingStatistics:

@@ -97,6 +97,10 @@ class Transactions:
                 return hosted
         return EachOrder(self) if issubclass(coordinator, UnorderedCoordinator) else GroupOrder(self)
 
+    def record_by(self, observers: TransactionObserverFactory) -> None:
+        """Record each transaction that begins from now on by an observer of ``observers``."""
+        self.observers = observers
+
     def participants(self) -> list[str]:
         """Those that need two phases, by name: the queues, the plugin that extends the core, and the coordinator's."""
         own = self.observers.participant

@@ -62,6 +62,14 @@ class IdWindow:
         self.coming: dict[bytes, int] = {}
         self.claims: dict[bytes, Claim] = {}
 
+    def begin_at(self, since: int) -> None:
+        """The record that began the window stands at ``since``, or later."""
+        self.since = max(self.since, since)
+
+    def expect_as(self, before: IdWindow) -> None:
+        """Have come what was on its way to ``before``."""
+        self.coming, self.claims = before.coming, before.claims
+
     def note(self, message_id: bytes, noted: Noted) -> None:
         """A message with that id came."""
         self.coming.pop(message_id, None)

@@ -84,7 +84,7 @@ class IdWindows:
             return
         if window is None or anew or window.rule != rule:
             window = self._replace(name, rule)
-        window.since = max(window.since, since)
+        window.begin_at(since)
 
     def deleted(self, name: ExchangeName, newest: Windowed | None) -> None:
         """An exchange is gone; ``newest`` is the one of that name that the newest records have."""
@@ -100,7 +100,7 @@ class IdWindows:
         before = self.exchanges.get(name)
         self.exchanges[name] = window = IdWindow(rule, of_exchange=True)
         if before is not None:
-            window.coming, window.claims = before.coming, before.claims
+            window.expect_as(before)
         return window
 
     def keep_only(self, names: set[ExchangeName]) -> None:

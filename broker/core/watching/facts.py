@@ -74,6 +74,10 @@ class Facts:
         self._look()
         self.waiting.append(Fact(name, fields, self._wall_ms(), self.founding, self._epoch, self._offset))
 
+    def founded_as(self, founding: str) -> None:
+        """Facts are of the group with that founding, in hexadecimal; "": it is not known."""
+        self.founding = founding
+
     def work(self, cause: str, reason: str) -> None:
         """New work is refused for ``cause``; with an empty ``reason`` no more."""
         if reason:

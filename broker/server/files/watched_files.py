@@ -55,6 +55,10 @@ class WatchedFiles(Generic[T]):
         self.made = make()
         self._since_ms = _wall_ms()
 
+    def give_to(self, takes: Callable[[T], None]) -> None:
+        """Call ``takes`` with what is made of changed files."""
+        self.takes = takes
+
     def look(self) -> None:
         """Read the files again, if they have changed before the last look and not since."""
         seen, before = self._signature(), self._seen

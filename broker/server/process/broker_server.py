@@ -86,7 +86,7 @@ class BrokerServer:
         self._config = config
         self._watched = watched
         if watched is not None:
-            watched.takes = self._take_users
+            watched.give_to(self._take_users)
         self._supervised = supervised
         self.facts = Facts(lambda: time.time_ns() // 1_000_000, LIMIT if config.feed.facts else 0)
         self._wanted: asyncio.Queue[_Wanted] = asyncio.Queue()
@@ -158,10 +158,10 @@ class BrokerServer:
             driver.carry_by(self._carrier, amqp.has_room)
         stack.callback(driver.fact_log.close)
         stack.callback(driver.users.close)
-        report.driver = driver
+        report.show(driver)
         if self._supervised:
             self._watch_supervisor()
-            driver.on_tick = self._announce
+            driver.tell_ticks(self._announce)
             self._announce()
         await self._open(driver)
         while (
@@ -174,7 +174,7 @@ class BrokerServer:
             tasks = await handshakes.enter_async_context(asyncio.TaskGroup())
             secure = self._amqps or amqp
             secure.accept_tls(lambda: ClientSession(driver), tls.made, config.amqp.handshake_timeout_s, tasks)
-            tls.takes = secure.renew_tls
+            tls.give_to(secure.renew_tls)
         _log.info("serving", **{key: ports[key] for key in ports if key not in ("broker", "group", "started")},
                   seconds=round(time.monotonic() - started, 3))  # fmt: skip
 
@@ -193,7 +193,7 @@ class BrokerServer:
         else:
             tasks = await handshakes.enter_async_context(asyncio.TaskGroup())
             http.accept_tls(session, tls.made, config.amqp.handshake_timeout_s, tasks)
-            tls.takes = http.renew_tls
+            tls.give_to(http.renew_tls)
 
     def _tls_files(self, section: str, config: TlsConfig | None) -> TlsFiles[ssl.SSLContext] | None:
         if config is None:
@@ -314,7 +314,7 @@ class BrokerServer:
         deadline = time.monotonic() + self._config.shutdown.grace_s
         asyncio.get_running_loop().call_later(self._config.shutdown.grace_s + LATE_S, _grace_is_over)
         _log.info("stopping", reason=reason, clients=len(driver.sessions))
-        driver.stopping = True
+        driver.stop_taking()
         self._stopping("stopping")
         self._amqp.close()
         if self._amqps is not None:
@@ -331,7 +331,7 @@ class BrokerServer:
 
     def _stopping(self, phase: str) -> None:
         assert self._report is not None
-        self._report.stopping = phase
+        self._report.stops(phase)
         if self._supervised:
             self._announce()
 

@@ -145,7 +145,7 @@ class CarriedClient(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Keep what a client says before it has its answer, which is next to nothing, and read no more than that."""
         carried = self._carried
-        carried.rest += data
+        carried.keep(data)
         if len(carried.rest) > EARLY_BYTES and not self._unread and self.transport is not None:
             self._unread = True
             self.transport.pause_reading()

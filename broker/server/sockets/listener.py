@@ -125,7 +125,7 @@ class Listener:
         """Make the handshakes to come with ``tls``."""
         for server in self._servers:
             if isinstance(server, TlsDoor):
-                server.tls = tls
+                server.renew(tls)
 
     def has_room(self) -> bool:
         """True if a connection more leaves enough descriptors for the broker itself.

@@ -66,6 +66,10 @@ class TlsDoor:
         self._strangers = StrangerLog(_log)
         self._listen()
 
+    def renew(self, tls: ssl.SSLContext) -> None:
+        """Make the handshakes to come with ``tls``."""
+        self.tls = tls
+
     def close(self) -> None:
         """Accept nothing more, give unfinished handshakes up; what has got in stays. Closing twice is harmless."""
         if self._bound.fileno() < 0:

@@ -216,6 +216,14 @@ class NodeDriver:
                 connection.serve_as(user)
         self.request_turn()
 
+    def tell_ticks(self, told: Callable[[], None]) -> None:
+        """Call ``told`` in each tick."""
+        self.on_tick = told
+
+    def stop_taking(self) -> None:
+        """The process stops: take no clients from now on."""
+        self.stopping = True
+
     def carry_by(self, dial: CarrierDial, has_room: Callable[[], bool]) -> None:
         """Clients that reach a core which serves none are carried by ``dial``, if the configuration allows it.
 
@@ -316,7 +324,7 @@ class NodeDriver:
         """Fill a core with what ``ended`` holds, in another thread: queues may be long, and connections have heartbeats."""
         assert self.journal is not None
         assert self.journal_driver is not None
-        self.journal.checkpoint = port.checkpoint
+        self.journal.take_checkpoints(port.checkpoint)
         port.connect(self.journal, self.journal_driver)
         started = time.perf_counter()
         try:

@@ -99,6 +99,14 @@ class StatusReport:
         metrics = BrokerMetrics(self, SERVING_STATUSES.__contains__)
         self._metrics = MetricsPage(self.slices, metrics.steps, [plugin.metrics for plugin in plugins])
 
+    def show(self, driver: NodeDriver) -> None:
+        """Show the cores of ``driver``."""
+        self.driver = driver
+
+    def stops(self, phase: str) -> None:
+        """The process stops: ``stopping``, then ``stopped``."""
+        self.stopping = phase
+
     def pages(self) -> Pages:
         """The pages of the HTTP port, by path.
 
