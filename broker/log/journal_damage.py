@@ -145,8 +145,10 @@ class Survey:
 
     def __str__(self) -> str:
         lost, cut = self.lost, self.cut
-        records = f"{sum(lost.records.values()):,} readable records up to offset {lost.last_offset:,}"
-        what = f"{records}, with {lost.messages:,} messages and of {len(lost.transactions):,} transactions"
+        what = "nothing that can be read"
+        if lost.last_offset:
+            records = f"{sum(lost.records.values()):,} readable records up to offset {lost.last_offset:,}"
+            what = f"{records}, with {lost.messages:,} messages and of {len(lost.transactions):,} transactions"
         if not cut.segment:
             return f"what stands before the damage is no state, so a repair keeps nothing; lost with it: {what}"
         return f"the log can be kept up to offset {cut.offset:,}; lost behind it: {what}, and what cannot be read"

@@ -188,7 +188,7 @@ class BrokerProcess:
 
 def remove_journals(folder: Path) -> None:
     """Remove what is large below ``folder``: pytest keeps the folders of three runs."""
-    for pattern in ("**/*.journal", "**/RESERVE", "**/SPARE"):
+    for pattern in ("**/*.journal", "**/*.journal.damaged-*", "**/RESERVE", "**/SPARE"):
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)
 

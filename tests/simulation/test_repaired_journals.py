@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.simulation.lost_tails_kit import confirmed, kill_all
 from tests.simulator.checkers.instruments import watching_queues
 from tests.simulator.scenario import Scenario, scenario
 from tests.simulator.sim_node import SimNode
+from understudy.broker.log.journal import JournalOptions
+from understudy.broker.log.journal_damage import Count
+from understudy.broker.log.journal_recovery import JournalScan
 from understudy.broker.log.journal_repair import Plan, repair
+from understudy.broker.log.segment import read_frames
 from understudy.ha.operators.unclean import forced_group
 from understudy.ha.showing.events import LogLacksRecords
 
@@ -49,6 +55,34 @@ def test_a_repaired_backup_is_filled_again() -> None:
         group.crash(backup, hard=False)
         backup.start()
         assert not backup.extension.replicator.part
+        group.ready()
+        group.everywhere("q", *bodies)
+
+
+@pytest.mark.parametrize("part", range(7))
+def test_whatever_is_damaged_is_filled_again(part: int) -> None:
+    """One bit of a frame of each seventh of a backup's journal: batch, note, or the note of a group."""
+    with scenario() as group:
+        bodies = confirmed(group)
+        backup = group.backups[0]
+        group.crash(backup, hard=False)
+        disk = backup.storage
+        found = JournalScan(disk, Count(), None, JournalOptions().index_interval_bytes)
+        found.run()
+        places = [
+            (segment.name, at)
+            for segment in found.state.segments
+            for _, at in read_frames(disk, segment, segment.data_start, segment.durable_end)
+        ]
+        name, at = places[len(places) * part // 7 + 1]
+        disk.flip_bit(name, at + 10, 2)
+        plan = repair(disk)
+        assert plan is not None
+        backup.had = backup.node.state.log.epochs.newest, plan.lost_offset
+        backup.lost_tail = backup.robbed = backup.knows_loss = True
+        backup.wiped = not plan.segment  # nothing was kept: it is one with an empty directory
+        backup.start()
+        group.expelled(backup)
         group.ready()
         group.everywhere("q", *bodies)
 
