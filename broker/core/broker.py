@@ -180,7 +180,7 @@ class Broker:
             return conflict
         if brings or not self.work.reason or any(message is not None for _, message, _ in tx.events):
             return self.work.reason
-        return self.work.that_taking_does_not_end()
+        return self.work.lasting_reason()
 
     # -- time -----------------------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ class WorkRefusals:
         """The causes for which new work is refused now."""
         return frozenset(self._reasons)
 
-    def that_taking_does_not_end(self) -> str:
+    def lasting_reason(self) -> str:
         """The reason of a cause that no consumer makes room for, "" if there is none."""
         return next((reason for cause, reason in self._reasons.items() if cause not in MAKES_ROOM), "")
 
