@@ -103,7 +103,7 @@ def check_journal(directory: Path) -> dict[str, Any]:
     try:
         reading, stands = _read_until_it_stands(storage)
         found: dict[str, Any] = {"directory": str(directory), **_owner(storage, reading.numbers)}
-        found["loss"] = _loss(storage) if reading.damage is not None and stands else None
+        found["loss"] = _loss(storage, reading.damage) if reading.damage is not None and stands else None
     finally:
         storage.close()
     report, tally, damage = reading.report, reading.tally, reading.damage
@@ -125,10 +125,10 @@ def check_journal(directory: Path) -> dict[str, Any]:
     }
 
 
-def _loss(storage: FileStorage) -> dict[str, Any] | None:
+def _loss(storage: FileStorage, damage: JournalDamagedError) -> dict[str, Any] | None:
     """What a repair would keep and lose; None if one was begun and is to be finished, or a listed file leads nowhere."""
     try:
-        found = survey(storage)
+        found = survey(storage, damage)
     except (JournalDamagedError, FileNotFoundError):
         return None
     if found is None:

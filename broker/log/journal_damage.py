@@ -159,23 +159,24 @@ class Survey:
         return self.damage.with_loss(str(self))
 
 
-def survey(storage: Storage) -> Survey | None:
+def survey(storage: Storage, damage: JournalDamagedError | None = None) -> Survey | None:
     """Look at a journal as a start would; None if a start would take it.
 
     Nothing is changed. The directory should be locked: what a broker writes meanwhile may look like damage.
+
+    Args:
+        storage: the directory.
+        damage: as a scan has found it; None: not known.
 
     Raises:
         JournalDamagedError: an earlier repair has not been finished, and says where to cut.
         JournalFormatError, WrongIdentityError: as for ``journal_recovery.scan``.
     """
-    try:
-        scan(storage, Count())
-    except JournalDamagedError as error:
-        if error.file == REPAIR_NAME:
-            raise
-        damage = error
-    else:
+    damage = damage or _damage(storage)
+    if damage is None:
         return None
+    if damage.file == REPAIR_NAME:
+        raise damage
     before, lost = Count(), Count()
     cut = _Prefix(storage, before).cut()
     numbers = segment_numbers(storage)
@@ -185,10 +186,18 @@ def survey(storage: Storage) -> Survey | None:
     return Survey(damage=damage, cut=cut, before=before, lost=lost, aside=aside)
 
 
+def _damage(storage: Storage) -> JournalDamagedError | None:
+    try:
+        scan(storage, Count())
+    except JournalDamagedError as error:
+        return error
+    return None
+
+
 def with_loss(storage: Storage, error: JournalDamagedError) -> JournalDamagedError:
     """The error of a start, with what a repair would keep and lose as far as that can be read."""
     try:
-        found = survey(storage)
+        found = survey(storage, error)
     except (JournalError, OSError):
         return error
     return found.error if found is not None else error
