@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import typer
 
-from understudy.pipeline.audit_command import audit
-from understudy.pipeline.report_command import report
-from understudy.pipeline.stream_command import stream
+from understudy.pipeline.commands.audit import audit
+from understudy.pipeline.commands.report import report
+from understudy.pipeline.commands.stream import stream
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 for command in (audit, report, stream):

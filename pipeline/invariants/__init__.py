@@ -3,29 +3,29 @@
 A rule says in its docstring what must hold. What it returns is empty where that holds. The tables are built once, from
 the whole feed:
 
-======================  ==================================================================================
-``OF_TRANSACTIONS``     `tx_table.transactions`: what every broker's feed has of each transaction
+======================  ========================================================================================
+``OF_TRANSACTIONS``     `tables.transactions.transactions`: what every broker's feed has of each transaction
 ``OF_BROUGHT``          `atomic.with_ended`: of the same table, what gives other numbers of ids than it brings
 ``OF_COMMITS``          the same table, in the order of the log
-``OF_MESSAGES``         `message_table.messages`: what came of each message, and who was given it
+``OF_MESSAGES``         `tables.messages.messages`: what came of each message, and who was given it
 ``OF_JOINERS``          the same table, beside brokers that have caught up
 ``OF_ARRIVALS``         `statements.arrivals`: ids that come to queues, in the order of the log
 ``OF_STATEMENTS``       `statements.statements`: what was said to clients, and of the log
 ``OF_CONFIRMS``         `confirmed_places.unpublished`: places that a confirm names, and that hold no published message
 ``OF_PLACES``           `log_records.differing`: places of the log at which a broker holds other records than most
-``OF_ANSWERS``          `names_table.answers`: what outcome queries were told
+``OF_ANSWERS``          `tables.names.answers`: what outcome queries were told
 ``OF_DENIALS``          `branch_denials.denials`: branches of which a manager was told that they are not there
 ``OF_LISTS``            `branch_denials.lists`: how many branches a manager was told to be in doubt
 ``OF_REQUEUES``         `requeues.overtakers`: messages that were put back, with what was delivered next of their queues
 ``OF_UNREPLICATED``     `unreplicated.records`: what logs have of queues that are not replicated
 ``OF_MOVES``            `moves.moves`: places of logs at which a message moves, with what comes and leaves there
 ``OF_GROUPS``           `batch_groups.early_groups`: batches that state as stable what was fsynced with them
-``OF_BARS``             `names_table.bars`: names that were barred, and used behind that
+``OF_BARS``             `tables.names.bars`: names that were barred, and used behind that
 ``OF_REFUSALS``         `statements.refusals`: transactions of which a client was told, and that a member had refused
 ``OF_EPOCHS``           events `epoch`
 ``OF_FACTS``            events of primaries about their backups
 `reigns.of_reigns`      epochs, in-sync sets and catch-ups: in the driver, since they are few
-======================  ==================================================================================
+======================  ========================================================================================
 """
 
 from __future__ import annotations

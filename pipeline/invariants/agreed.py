@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentat
 
 from understudy.pipeline.invariants.atomic import each_judged, some_judged
 from understudy.pipeline.invariants.violation import violations
-from understudy.pipeline.tx_table import OWNER_BITS, OWNERS
+from understudy.pipeline.tables.transactions import OWNER_BITS, OWNERS
 
 
 def is_decided_both_ways() -> Column:
@@ -85,7 +85,7 @@ def differing(transactions: DataFrame) -> DataFrame:
 
 
 def _in_words(digest: Column) -> Column:
-    """``<operations>/<digest in hexadecimal>`` of what `tx_table` has as one number."""
+    """``<operations>/<digest in hexadecimal>`` of what `tables.transactions` has as one number."""
     return F.format_string("%d/%08x", F.shiftright(digest, 32), digest.bitwiseAND(F.lit(0xFFFFFFFF)))
 
 

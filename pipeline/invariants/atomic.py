@@ -1,6 +1,6 @@
 """G1, atomic: on every broker a transaction's enqueues and dequeues are all there, or none are.
 
-All rules here read the table of transactions (`tx_table`). A broker is judged on what its log brought it: ``began <
+All rules here read the table of transactions (`tables.transactions`). A broker is judged on what its log brought it: ``began <
 PREPARE <= end``. What came to it by a catch-up, as queues, has no records, and is judged by messages.
 """
 
@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline.invariants.violation import violations
-from understudy.pipeline.tx_table import assigns, operations, operations_stated
+from understudy.pipeline.tables.transactions import assigns, operations, operations_stated
 
 
 def judged(at: str = "prepare", until: Column | None = None) -> Column:
@@ -173,7 +173,7 @@ def with_ended(transactions: DataFrame, known: DataFrame) -> DataFrame:
 
     Args:
         transactions: the table.
-        known: events, `tx_table.placed`.
+        known: events, `tables.transactions.placed`.
     """
     found = transactions.filter(is_uneven())
     queues = known.filter(F.col("event").isin("declare", "delete") & (F.col("what") == "queue"))

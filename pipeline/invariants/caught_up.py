@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline.invariants.violation import violations
-from understudy.pipeline.packed import place_of
+from understudy.pipeline.spark.packed import place_of
 
 
 def is_left_out() -> Column:

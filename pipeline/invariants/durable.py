@@ -14,8 +14,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
-from understudy.pipeline.feed_look import SKEW_MS
 from understudy.pipeline.invariants.violation import violations
+from understudy.pipeline.tallies.look import SKEW_MS
 
 
 def suspect(statements: DataFrame) -> DataFrame:

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline.invariants.violation import violations
-from understudy.pipeline.packed import epoch_of, place_of
+from understudy.pipeline.spark.packed import epoch_of, place_of
 
 
 def is_decided_too_early() -> Column:

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from understudy.pipeline.feed_look import EARLY, UNLISTED, Lives, Tally, primaries
-from understudy.pipeline.feed_reigns import Told, epochs_caught_up
 from understudy.pipeline.invariants.violation import found
+from understudy.pipeline.tallies.look import EARLY, UNLISTED, Lives, Tally, primaries
+from understudy.pipeline.tallies.reigns import Told, epochs_caught_up
 
 
 def unlisted_primary(sets: Sequence[Told], tallies: Sequence[Tally]) -> Iterator[dict[str, Any]]:

@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline.invariants.violation import violations
-from understudy.pipeline.monotone import breaks
-from understudy.pipeline.packed import epoch_of, place_of
+from understudy.pipeline.spark.monotone import breaks
+from understudy.pipeline.spark.packed import epoch_of, place_of
 
 
 def commit_order(transactions: DataFrame) -> DataFrame:

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
 from understudy.pipeline.invariants.violation import violations
-from understudy.pipeline.packed import epoch_of, place_of
+from understudy.pipeline.spark.packed import epoch_of, place_of
 
 
 def is_told_committed() -> Column:
@@ -147,7 +147,7 @@ def answered_committed(answers: DataFrame) -> DataFrame:
     """A transaction that an outcome query calls committed is committed in the group's log.
 
     Args:
-        answers: `names_table.answers`.
+        answers: `tables.names.answers`.
     """
     found = answers.filter((F.col("outcome") == "committed") & F.col("tx").isNull())
     text = F.format_string(
@@ -163,7 +163,7 @@ def answered_rolled_back(answers: DataFrame) -> DataFrame:
     """A transaction that an outcome query calls rolled back is not committed, unless that outcome may be forgotten.
 
     Args:
-        answers: `names_table.answers`.
+        answers: `tables.names.answers`.
     """
     found = answers.filter((F.col("outcome") == "rolled back") & ~F.col("trimmed"))
     text = F.format_string(
@@ -181,7 +181,7 @@ def answered_expired(answers: DataFrame) -> DataFrame:
     """An outcome that a query calls expired may be forgotten: the group has said so of all that was decided up to there.
 
     Args:
-        answers: `names_table.answers`.
+        answers: `tables.names.answers`.
     """
     known = (F.col("prepare") <= F.col("offset")) & ~F.col("trimmed")
     found = answers.filter((F.col("outcome") == "expired") & known)
@@ -197,7 +197,7 @@ def answered_early(answers: DataFrame) -> DataFrame:
     """An outcome query is told "rolled back" when the record that bars the name, or the ROLLBACK, is stable.
 
     Args:
-        answers: `names_table.answers`.
+        answers: `tables.names.answers`.
     """
     early = (F.col("stable") >= 0) & (F.col("barred") > F.col("stable"))
     found = answers.filter((F.col("outcome") == "rolled back") & early)
@@ -216,7 +216,7 @@ def barred(bars: DataFrame) -> DataFrame:
     """No transaction commits under a name that was barred, or rolled back, before: its client may have been told so.
 
     Args:
-        bars: `names_table.bars`.
+        bars: `tables.names.bars`.
     """
     found = bars.filter(~F.col("trimmed"))
     text = F.format_string(

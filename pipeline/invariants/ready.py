@@ -6,8 +6,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 from pyspark.sql.window import Window
 
-from understudy.pipeline.feed_look import is_ready_too_much
 from understudy.pipeline.invariants.violation import violations
+from understudy.pipeline.tallies.look import is_ready_too_much
 
 _STREAM = ("founding", "broker", "incarnation", "of")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
-from understudy.pipeline.chosen_log import NEVER_ENDS
 from understudy.pipeline.invariants.atomic import each_judged, some_judged
 from understudy.pipeline.invariants.violation import violations
+from understudy.pipeline.tallies.chosen_log import NEVER_ENDS
 
 
 def is_branch_lost() -> Column:

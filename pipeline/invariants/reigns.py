@@ -1,6 +1,6 @@
 """Rules of G2, G4, G6 and G7 about epochs and in-sync sets: leaders, members, and the records with which a log goes on.
 
-Epochs, sets and catch-ups are few. So these rules read tallies of the driver (`feed_look`), and give rows of violations; Spark
+Epochs, sets and catch-ups are few. So these rules read tallies of the driver (`tallies.look`), and give rows of violations; Spark
 does nothing for them. `members` has those of sets, `takeovers` those of how a broker begins to lead.
 """
 
@@ -10,9 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from understudy.pipeline.chosen_log import ChosenLog
-from understudy.pipeline.feed_look import NEVER, Lives, Tally, epoch_logs, primaries
-from understudy.pipeline.feed_reigns import bases, sets_told
 from understudy.pipeline.invariants.members import (
     admitted_early,
     barred_listed,
@@ -23,6 +20,9 @@ from understudy.pipeline.invariants.members import (
 )
 from understudy.pipeline.invariants.takeovers import of_takeovers
 from understudy.pipeline.invariants.violation import COLUMNS, found
+from understudy.pipeline.tallies.chosen_log import ChosenLog
+from understudy.pipeline.tallies.look import NEVER, Lives, Tally, epoch_logs, primaries
+from understudy.pipeline.tallies.reigns import bases, sets_told
 
 ABSENCES: Final = frozenset(
     {"forked", "listed_catches_up", "unnoted", "transients_kept", "below_minimum", "barred_listed"}

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from understudy.pipeline.evidence import JOURNAL
-from understudy.pipeline.feed_look import LOST, NEVER, Lives, Tally, life_of, primaries
 from understudy.pipeline.invariants.violation import found
+from understudy.pipeline.tallies.evidence import JOURNAL
+from understudy.pipeline.tallies.look import LOST, NEVER, Lives, Tally, life_of, primaries
 
 _Place = tuple[int, int]
 """(number of a segment, number of an event in it)."""

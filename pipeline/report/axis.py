@@ -8,8 +8,8 @@ import attrs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the name that Spark's own documentation gives it
 
-from understudy.pipeline.errors import FeedError
 from understudy.pipeline.report.fields import known_ms
+from understudy.pipeline.spark.errors import FeedError
 
 MOST_BUCKETS: Final = 600
 MOST_COUNTS: Final = 100_000

@@ -1,4 +1,4 @@
-"""Columns of the event table, as `feed_schema.filled` gives it: a field that an event does not have is 0, "" or False."""
+"""Columns of the event table, as `feed.schema.filled` gives it: a field that an event does not have is 0, "" or False."""
 
 from __future__ import annotations
 

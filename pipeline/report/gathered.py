@@ -10,12 +10,12 @@ import attrs
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
-from understudy.pipeline.literal_table import literal_table
 from understudy.pipeline.report import activity, failovers, lives, readiness, sizes, transactions
 from understudy.pipeline.report.axis import Axis, Content, look
 from understudy.pipeline.report.failovers import Failover
 from understudy.pipeline.report.fields import numbers
 from understudy.pipeline.report.lives import Span
+from understudy.pipeline.spark.literal_table import literal_table
 
 MOST_GAPS: Final = 100
 SILENT_BUCKETS: Final = 3

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.pipeline.errors import PipelineError
+from understudy.pipeline.spark.errors import PipelineError
 from understudy.pipeline.stream.wishes import StreamWishes
 
 NAME: Final = "understudy-stream.json"

@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from understudy.pipeline.errors import PipelineError
+from understudy.pipeline.spark.errors import PipelineError
 from understudy.pipeline.stream.checkpoint import Checkpoint
 from understudy.pipeline.stream.latency import latency
 from understudy.pipeline.stream.sinks import Sink
@@ -50,7 +50,7 @@ class Stream:
 
     Args:
         spark: the session.
-        events: the feed as a stream, of the columns of `feed_source`.
+        events: the feed as a stream, of the columns of `feed.source`.
         wishes: what was asked for.
         checkpoint: opened for these wishes.
         sink: of the tables.

@@ -12,7 +12,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from understudy.pipeline.literal_table import literal_table
+from understudy.pipeline.spark.literal_table import literal_table
 from understudy.pipeline.stream.checkpoint import CheckpointError
 
 _PREFIX: Final = "batch="

@@ -16,8 +16,8 @@ from typing import Any
 import attrs
 from typer.testing import CliRunner
 
-from understudy.pipeline.connector_jars import DELTA, KAFKA
-from understudy.pipeline.session import SessionSettings, open_session, small
+from understudy.pipeline.spark.connector_jars import DELTA, KAFKA
+from understudy.pipeline.spark.session import SessionSettings, open_session, small
 from understudy.pipeline.submit import app
 
 LIMIT_S = 900.0

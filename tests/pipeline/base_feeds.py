@@ -23,7 +23,7 @@ from tests.simulator.world import MS
 from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.transactions.xid import Xid
-from understudy.pipeline.feed_look import PARTED_BYTES
+from understudy.pipeline.tallies.look import PARTED_BYTES
 
 Events = list[dict[str, Any]]
 Feed = dict[str, Events]

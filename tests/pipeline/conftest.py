@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from understudy.pipeline.session import SessionSettings, open_session, small
+from understudy.pipeline.spark.session import SessionSettings, open_session, small
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -49,7 +49,7 @@ from tests.pipeline.made_rows import (
 from tests.pipeline.plants import PLANTS, Planted, touched
 from tests.pipeline.restated import restated
 from tests.pipeline.table_digests import table_digests
-from understudy.pipeline.feed_schema import columns
+from understudy.pipeline.feed.schema import columns
 
 PERIOD: Final = QUEUES
 FILE_EVENTS: Final = 2_000_000

@@ -34,7 +34,7 @@ from tests.pipeline.made_rows import (
     queue_of,
     tx_of,
 )
-from understudy.pipeline.feed_look import PARTED_BYTES
+from understudy.pipeline.tallies.look import PARTED_BYTES
 
 Plant = Callable[[Rows, Size], Rows]
 

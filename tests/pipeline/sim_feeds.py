@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.simulator.seed_run import SeedResult
-    from understudy.pipeline.audit import Verdict
+    from understudy.pipeline.audit.verdict import Verdict
 
 
 _EPOCH_UNSEEN: Final = re.compile(r"no feed shows which record epoch \d+ of founding \S+ follows")
@@ -158,10 +158,10 @@ def _renamed_line(line: dict[str, Any], run: str) -> dict[str, Any]:
 
 def audited(spark: SparkSession, folder: Path) -> Verdict:
     """The verdict of the audit on the feed in ``folder``, and on the clients' logs beside it if there are any."""
-    from understudy.pipeline.audit import Audit
-    from understudy.pipeline.client_logs import read_client_logs
-    from understudy.pipeline.feed_source import held, read_files
-    from understudy.pipeline.session import is_small_session
+    from understudy.pipeline.audit.client_logs import read_client_logs
+    from understudy.pipeline.audit.verdict import Audit
+    from understudy.pipeline.feed.source import held, read_files
+    from understudy.pipeline.spark.session import is_small_session
 
     clients = folder / "clients"
     lines = read_client_logs(spark, clients) if any(clients.glob("*.jsonl")) else None
@@ -175,7 +175,7 @@ def audited(spark: SparkSession, folder: Path) -> Verdict:
 
 def open_audits() -> SparkSession:
     """A session for audits of simulated runs."""
-    from understudy.pipeline.session import SessionSettings, open_session, small
+    from understudy.pipeline.spark.session import SessionSettings, open_session, small
 
     return open_session(small(SessionSettings(name="sim_feeds", master="local[2]", memory="3g", shuffle_partitions=2)))
 
@@ -213,7 +213,8 @@ class Judged:
 
 def judge(spark: SparkSession, folders: Sequence[Path], out: Path) -> dict[str, Judged]:
     """Audit the runs in ``folders`` as one feed in ``out``, and tell apart what is said of each; by its name."""
-    from understudy.pipeline import client_logs, invariants
+    from understudy.pipeline import invariants
+    from understudy.pipeline.audit import client_logs
 
     verdict = audited(spark, merge(folders, out))
     names = {each.name for each in folders}

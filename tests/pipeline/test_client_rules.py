@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from understudy.client.verdicts import ClientLog, Message
-from understudy.pipeline import client_logs
-from understudy.pipeline.errors import ClientLogError
+from understudy.pipeline.audit import client_logs
+from understudy.pipeline.spark.errors import ClientLogError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

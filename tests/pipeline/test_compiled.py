@@ -15,11 +15,11 @@ from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentat
 
 from tests.pipeline.made_feed import write_parquet
 from tests.pipeline.made_rows import Size, made
-from understudy.pipeline.feed_digest import of_all, of_rare
-from understudy.pipeline.feed_look import look_rows
-from understudy.pipeline.feed_source import read_files
-from understudy.pipeline.session import UNCOMPILED
-from understudy.pipeline.tx_table import part_rows, placed
+from understudy.pipeline.feed.digest import of_all, of_rare
+from understudy.pipeline.feed.source import read_files
+from understudy.pipeline.spark.session import UNCOMPILED
+from understudy.pipeline.tables.transactions import part_rows, placed
+from understudy.pipeline.tallies.look import look_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

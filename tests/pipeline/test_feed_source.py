@@ -16,14 +16,14 @@ from pyspark.errors import PySparkException
 from tests.pipeline.made_feed import write_json, write_parquet
 from tests.pipeline.made_rows import Size, made
 from understudy.observers.events_schema import SCHEMA_VERSION
-from understudy.pipeline.client_logs import read_client_logs
-from understudy.pipeline.errors import ClientLogError, FeedError, SessionError
-from understudy.pipeline.feed_check import check_feed, feed_errors
-from understudy.pipeline.feed_schema import columns
-from understudy.pipeline.feed_source import read_files, stream_files
-from understudy.pipeline.feed_tables import overview
-from understudy.pipeline.kafka_topic import check_hosts
-from understudy.pipeline.session import QUICK_START, THROUGHPUT, SessionSettings, beside_users, open_session
+from understudy.pipeline.audit.client_logs import read_client_logs
+from understudy.pipeline.feed.check import check_feed, feed_errors
+from understudy.pipeline.feed.kafka_topic import check_hosts
+from understudy.pipeline.feed.schema import columns
+from understudy.pipeline.feed.source import read_files, stream_files
+from understudy.pipeline.spark.errors import ClientLogError, FeedError, SessionError
+from understudy.pipeline.spark.session import QUICK_START, THROUGHPUT, SessionSettings, beside_users, open_session
+from understudy.pipeline.tallies.tables import overview
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from understudy.pipeline.literal_table import literal_table, values_table
+from understudy.pipeline.spark.literal_table import literal_table, values_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

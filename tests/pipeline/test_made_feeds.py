@@ -15,10 +15,10 @@ from tests.pipeline.made_feed import SCHEMA, put, write_feed, write_parquet
 from tests.pipeline.made_rows import Row, Rows, Size, made, prepare_of, tx_of
 from tests.pipeline.plants import PLANTS, Planted, caught_up, planted, second_life, touched
 from tests.pipeline.restated import closed, digests, stated
-from understudy.pipeline.audit import PROVED, VIOLATED, Audit, Verdict
-from understudy.pipeline.feed_source import held, read_files
+from understudy.pipeline.audit.story import story
+from understudy.pipeline.audit.verdict import PROVED, VIOLATED, Audit, Verdict
+from understudy.pipeline.feed.source import held, read_files
 from understudy.pipeline.invariants import ABSENCES
-from understudy.pipeline.story import story
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

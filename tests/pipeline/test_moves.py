@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from understudy.pipeline.invariants.moved import half_moved
-from understudy.pipeline.moves import moves
+from understudy.pipeline.tables.moves import moves
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ from tests.pipeline.mutator import BASES, judged_together, write_feed
 from tests.pipeline.named_alterations import NAMED
 from tests.pipeline.sim_feeds import judge
 from tests.pipeline.true_feeds import feed_of_a_fatal_turn
-from understudy.pipeline.audit import PROVED
+from understudy.pipeline.audit.verdict import PROVED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

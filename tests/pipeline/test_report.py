@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.pipeline.report_events import BEGAN_MS, Told
 from tests.simulator.command import main as simulate
-from understudy.pipeline.errors import FeedError
-from understudy.pipeline.feed_source import held, read_files
+from understudy.pipeline.commands.report import as_mapping, summary
+from understudy.pipeline.feed.source import held, read_files
 from understudy.pipeline.report import axis, failovers, lives, readiness, sizes, transactions
 from understudy.pipeline.report.gathered import Report, gather
 from understudy.pipeline.report.page import make_page
-from understudy.pipeline.report_command import as_mapping, summary
+from understudy.pipeline.spark.errors import FeedError
 
 SEED = 117
 

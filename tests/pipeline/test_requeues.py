@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from understudy.pipeline.requeues import overtakers
+from understudy.pipeline.tables.requeues import overtakers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

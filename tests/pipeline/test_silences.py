@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from understudy.pipeline.feed_reigns import TOLD_OF
-from understudy.pipeline.silences import unanswered
-from understudy.pipeline.tx_table import OWNER_BITS
-from understudy.pipeline.untold import Tail
+from understudy.pipeline.audit.silences import unanswered
+from understudy.pipeline.tables.transactions import OWNER_BITS
+from understudy.pipeline.tallies.reigns import TOLD_OF
+from understudy.pipeline.tallies.untold import Tail
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from tests.pipeline.sim_mutations import Wanted as WantedBug
 from tests.pipeline.sim_mutations import write_found
 from tests.simulator.campaign import run_mutated
 from tests.simulator.unheeded import unheeded
-from understudy.pipeline.audit import PROVED
+from understudy.pipeline.audit.verdict import PROVED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

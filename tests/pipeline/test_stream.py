@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.pipeline.report_events import BEGAN_MS, Told
-from understudy.pipeline.errors import PipelineError
-from understudy.pipeline.feed_source import held, read_files, stream_files
-from understudy.pipeline.literal_table import literal_table
+from understudy.pipeline.feed.source import held, read_files, stream_files
+from understudy.pipeline.spark.errors import PipelineError
+from understudy.pipeline.spark.literal_table import literal_table
 from understudy.pipeline.stream import open_set
 from understudy.pipeline.stream.alerts import of_facts, of_unreadable
 from understudy.pipeline.stream.checkpoint import CheckpointError, open_checkpoint

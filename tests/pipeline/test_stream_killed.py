@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.pipeline.report_events import BEGAN_MS, Told
-from understudy.pipeline.session import QUICK_START, UNCOMPILED
+from understudy.pipeline.spark.session import QUICK_START, UNCOMPILED
 from understudy.pipeline.submit import app
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 from tests.pipeline.base_feeds import Feed, confirmed, read_feed, recorded
 from tests.simulator import calls
 from tests.simulator.scenario import Scenario, named
-from understudy.pipeline.feed_look import PARTED_BYTES
-from understudy.pipeline.feed_reigns import TOLD_OF
+from understudy.pipeline.tallies.look import PARTED_BYTES
+from understudy.pipeline.tallies.reigns import TOLD_OF
 
 
 def feed_of_a_fatal_turn(seed: int) -> Feed:

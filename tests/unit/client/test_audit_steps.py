@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from understudy.client.demo.audited import _steps
-from understudy.pipeline import audit_command
+from understudy.pipeline.commands import audit as audit_command
 
 
 async def read(*lines: bytes) -> tuple[str, list[str]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from understudy.pipeline import client_logs, invariants
+from understudy.pipeline import invariants
+from understudy.pipeline.audit import client_logs
 
 DOC = Path(__file__).parents[3] / "docs" / "pipeline.md"
 

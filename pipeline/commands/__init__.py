@@ -1,0 +1,1 @@
+"""The commands ``understudy audit``, ``understudy report`` and ``understudy stream``: options in, exit code out."""
