@@ -54,7 +54,7 @@ from understudy.xa.core.errors import (
     WrongResourceManagerError,
     XaError,
 )
-from understudy.xa.core.profile import Profile, ResourceConfig
+from understudy.xa.core.profiles.profile import Profile, ResourceConfig
 from understudy.xa.core.states import Outcome
 from understudy.xa.core.xid import Xid
 from understudy.xa.manager import TransactionManager

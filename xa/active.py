@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from understudy.xa.core.errors import NotOwnerError, XaError
-from understudy.xa.core.program import ProgramWork
+from understudy.xa.core.manager.program import ProgramWork
+from understudy.xa.core.manager.steps import Steps
+from understudy.xa.core.manager.transaction import GlobalTransaction
 from understudy.xa.core.states import Outcome, TxState
-from understudy.xa.core.steps import Steps
-from understudy.xa.core.transaction import GlobalTransaction
 from understudy.xa.ownership import here
 from understudy.xa.session import Session
 

@@ -27,7 +27,7 @@ from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 from understudy.in_thread import ended, in_thread
 from understudy.xa.active import JoinedTransaction, Transaction, Work
 from understudy.xa.core.errors import NotOwnerError, ProtocolError
-from understudy.xa.core.profile import Profile
+from understudy.xa.core.profiles.profile import Profile
 from understudy.xa.core.states import Outcome
 from understudy.xa.manager import TransactionManager, read_profile
 from understudy.xa.ownership import keep

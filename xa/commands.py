@@ -20,9 +20,9 @@ import typer
 
 from understudy.xa.core.codes import Answer, XaCode, code_name
 from understudy.xa.core.errors import ConfigError, XaError
-from understudy.xa.core.job import checked_job
-from understudy.xa.core.recovery import against_verdict
-from understudy.xa.core.wire import Shown
+from understudy.xa.core.manager.recovery import against_verdict
+from understudy.xa.core.profiles.job import checked_job
+from understudy.xa.core.register.wire import Shown
 from understudy.xa.manager import TransactionManager, read_profile
 from understudy.xa.operator import Operator, RefusedError, answered_badly, as_rows, has_branch
 

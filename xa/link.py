@@ -17,7 +17,6 @@ from typing import Final, Self
 
 import msgspec
 
-from understudy.xa.core.access import NONCE_OCTETS, READ_ONLY, REFUSED, Access, Dialer
 from understudy.xa.core.errors import (
     AccessError,
     ConfigError,
@@ -26,8 +25,9 @@ from understudy.xa.core.errors import (
     StateServerLostError,
     WrongProfileError,
 )
-from understudy.xa.core.server_config import NO_LOGIN, Login
-from understudy.xa.core.wire import (
+from understudy.xa.core.profiles.servers import NO_LOGIN, Login
+from understudy.xa.core.register.access import NONCE_OCTETS, READ_ONLY, REFUSED, Access, Dialer
+from understudy.xa.core.register.wire import (
     MAX_LINE_OCTETS,
     WIRE_VERSION,
     Hello,

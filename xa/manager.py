@@ -32,12 +32,12 @@ from understudy.xa.core.errors import (
     StateServerLostError,
     TicketError,
 )
-from understudy.xa.core.gathering import WAIT_MS
-from understudy.xa.core.job import JOB_VARIABLE, checked_job, default_job
-from understudy.xa.core.profile import Profile, ResourceConfig, profile_of
-from understudy.xa.core.program import ProgramWork
-from understudy.xa.core.ticket import Ticket, check_place, ticket_of
-from understudy.xa.core.transaction import GlobalTransaction
+from understudy.xa.core.manager.gathering import WAIT_MS
+from understudy.xa.core.manager.program import ProgramWork
+from understudy.xa.core.manager.ticket import Ticket, check_place, ticket_of
+from understudy.xa.core.manager.transaction import GlobalTransaction
+from understudy.xa.core.profiles.job import JOB_VARIABLE, checked_job, default_job
+from understudy.xa.core.profiles.profile import Profile, ResourceConfig, profile_of
 from understudy.xa.core.xid import global_id
 from understudy.xa.host import host_address, host_id
 from understudy.xa.link import TIMEOUT_S

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 
 from understudy.xa.commands import DEFAULT_FILE, errors_as_exit_codes
 from understudy.xa.core.errors import ConfigError, StateServerError
-from understudy.xa.core.profile import Profile
-from understudy.xa.core.server_config import checked_address
+from understudy.xa.core.profiles.profile import Profile
+from understudy.xa.core.profiles.servers import checked_address
 from understudy.xa.manager import TransactionManager, read_profile
 from understudy.xa.metrics import XaCollector
 from understudy.xa.operator import Operator

@@ -13,15 +13,15 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.xa.core.bounds import other_resource
 from understudy.xa.core.codes import Answer, code_name
-from understudy.xa.core.entry import Entry, why_undecidable
 from understudy.xa.core.errors import XaError
-from understudy.xa.core.finish import finished
-from understudy.xa.core.profile import Profile
-from understudy.xa.core.recovery import is_complete, recover
-from understudy.xa.core.steps import Tell, Verb, VerbName
-from understudy.xa.core.wire import Claimed, Decide, Forget, Refused, Request, Rule, Shown, Take
+from understudy.xa.core.manager.finish import finished
+from understudy.xa.core.manager.recovery import is_complete, recover
+from understudy.xa.core.manager.steps import Tell, Verb, VerbName
+from understudy.xa.core.profiles.profile import Profile
+from understudy.xa.core.register.bounds import other_resource
+from understudy.xa.core.register.entry import Entry, why_undecidable
+from understudy.xa.core.register.wire import Claimed, Decide, Forget, Refused, Request, Rule, Shown, Take
 from understudy.xa.core.xid import Xid, branch_of, job_digits, resource_of
 from understudy.xa.link import StateLink
 from understudy.xa.resource_managers.factory import make_resource_manager

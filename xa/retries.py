@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from understudy.xa.core.attempts import FIRST_MS, MOST_MS
 from understudy.xa.core.errors import XaError
+from understudy.xa.core.register.attempts import FIRST_MS, MOST_MS
 
 JOIN_S: Final = 1.0
 _log = logging.getLogger(__name__)

@@ -12,9 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from understudy.xa.core.bounds import other_resource
 from understudy.xa.core.codes import Answer
-from understudy.xa.core.entry import Entry
 from understudy.xa.core.errors import (
     RecoveryBusyError,
     StateServerError,
@@ -22,10 +20,12 @@ from understudy.xa.core.errors import (
     WrongProfileError,
     WrongResourceManagerError,
 )
-from understudy.xa.core.profile import Profile
-from understudy.xa.core.recovery import recover
-from understudy.xa.core.steps import Step, Steps, Tell, Verb, Wait
-from understudy.xa.core.wire import Claim, Claimed, Nothing, Refused, Release
+from understudy.xa.core.manager.recovery import recover
+from understudy.xa.core.manager.steps import Step, Steps, Tell, Verb, Wait
+from understudy.xa.core.profiles.profile import Profile
+from understudy.xa.core.register.bounds import other_resource
+from understudy.xa.core.register.entry import Entry
+from understudy.xa.core.register.wire import Claim, Claimed, Nothing, Refused, Release
 from understudy.xa.core.xid import resource_of
 from understudy.xa.link import TIMEOUT_S, StateLink
 from understudy.xa.resource_managers.port import ResourceManager

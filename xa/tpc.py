@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from understudy.xa.core.codes import Answer, XaCode
 from understudy.xa.core.errors import ResourceManagerError
-from understudy.xa.core.steps import Flag
+from understudy.xa.core.manager.steps import Flag
 from understudy.xa.core.xid import MAX_ID_OCTETS
 from understudy.xa.core.xid import Xid as Branch
 from understudy.xa.resource_managers.broker import BrokerResource

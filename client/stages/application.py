@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # begin imports this module
     from understudy.client.stages.initiations.begin import Begin, Initiators
     from understudy.client.stages.replies import Replies
     from understudy.client.stages.worker_thread import WorkerThread
-    from understudy.xa.core.profile import Profile
+    from understudy.xa.core.profiles.profile import Profile
 
 P = ParamSpec("P")
 R = TypeVar("R")

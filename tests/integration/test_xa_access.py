@@ -22,11 +22,11 @@ from tests.integration.certificates import certificate
 from tests.integration.xa_place import forked
 from tests.integration.xa_servers import FINGERPRINT, JOB, Server, ServerProcess, ended, secret_file
 from understudy.xa import TransactionManager
-from understudy.xa.core.access import Access
 from understudy.xa.core.errors import AccessError, ConfigError, ReadOnlyError, StateServerError, StateServerLostError
-from understudy.xa.core.profile import profile_of
-from understudy.xa.core.server_config import Login
-from understudy.xa.core.wire import Begin, Claim, Claimed, Decide, Done, Forget, Ok, Rule, Take
+from understudy.xa.core.profiles.profile import profile_of
+from understudy.xa.core.profiles.servers import Login
+from understudy.xa.core.register.access import Access
+from understudy.xa.core.register.wire import Begin, Claim, Claimed, Decide, Done, Forget, Ok, Rule, Take
 from understudy.xa.link import StateLink
 from understudy.xa.state_server import door
 from understudy.xa.state_server.door import Door, Visitor

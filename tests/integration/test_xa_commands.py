@@ -23,9 +23,9 @@ from tests.integration.dtx_channel import DtxChannel, Xid
 from tests.integration.xa_place import JOB, QUEUE, Place, forked, killer, running_place, transfer
 from tests.integration.xa_servers import Server
 from understudy.xa import commands, operator
-from understudy.xa.core.profile import ResourceConfig
-from understudy.xa.core.state import MAX_ATTEMPTS
-from understudy.xa.core.wire import Begin, Claim, Claimed, Failed, Ok, Request
+from understudy.xa.core.profiles.profile import ResourceConfig
+from understudy.xa.core.register.state import MAX_ATTEMPTS
+from understudy.xa.core.register.wire import Begin, Claim, Claimed, Failed, Ok, Request
 from understudy.xa.link import StateLink
 from understudy.xa.manager import read_profile
 from understudy.xa.resource_managers.factory import make_resource_manager

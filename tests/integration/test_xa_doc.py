@@ -20,9 +20,9 @@ from tests.integration.certificates import certificate
 from tests.integration.xa_place import QUEUE, Place, forked, killer, running_place, transfer
 from understudy.xa import tpc
 from understudy.xa.core.errors import RolledBackError
-from understudy.xa.core.log_address import log_address_of
-from understudy.xa.core.profile import profile_of
-from understudy.xa.core.wire import Ok, Rule
+from understudy.xa.core.profiles.log_address import log_address_of
+from understudy.xa.core.profiles.profile import profile_of
+from understudy.xa.core.register.wire import Ok, Rule
 from understudy.xa.link import StateLink
 from understudy.xa.manager import read_profile
 

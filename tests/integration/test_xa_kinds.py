@@ -33,8 +33,8 @@ from understudy.xa import (
 )
 from understudy.xa.asynchronous import AsyncTransaction
 from understudy.xa.core.codes import OK, XaCode
-from understudy.xa.core.profile import profile_of
-from understudy.xa.core.steps import Flag
+from understudy.xa.core.manager.steps import Flag
+from understudy.xa.core.profiles.profile import profile_of
 from understudy.xa.core.xid import Xid
 from understudy.xa.link import StateLink
 from understudy.xa.operator import Operator

@@ -26,8 +26,8 @@ from understudy.xa import (
     WrongProfileError,
     XaCode,
 )
-from understudy.xa.core.profile import ResourceConfig, profile_of
-from understudy.xa.core.steps import Flag
+from understudy.xa.core.manager.steps import Flag
+from understudy.xa.core.profiles.profile import ResourceConfig, profile_of
 from understudy.xa.core.xid import branch_of
 from understudy.xa.manager import read_profile
 from understudy.xa.postgresql_server import PostgresServer
@@ -391,7 +391,7 @@ def test_a_state_server_that_is_not_there_means_no_transaction(place: Place) -> 
 def test_a_prepare_that_still_runs_is_not_taken_for_none(place: Place, manager: TransactionManager) -> None:
     """A session holds the branch's lock until it is prepared or gone: until then a rollback is to be tried again."""
     from understudy.xa.core.codes import XaCode
-    from understudy.xa.core.steps import Flag
+    from understudy.xa.core.manager.steps import Flag
 
     xid = branch_of("f" * 64, "bank", JOB)
     working, recovering = place.opened("bank"), place.opened("bank")

@@ -27,7 +27,7 @@ from understudy.xa import (
     ResourceManager,
     TransactionManager,
 )
-from understudy.xa.core.profile import Profile, ResourceConfig, profile_of
+from understudy.xa.core.profiles.profile import Profile, ResourceConfig, profile_of
 from understudy.xa.resource_managers.scripted import ScriptedResource
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]

@@ -37,9 +37,9 @@ from understudy.xa import (
 )
 from understudy.xa.core.codes import OK
 from understudy.xa.core.errors import RecoveryFailedError
-from understudy.xa.core.profile import Profile, ResourceConfig, profile_of
-from understudy.xa.core.steps import Flag
-from understudy.xa.core.wire import Shown
+from understudy.xa.core.manager.steps import Flag
+from understudy.xa.core.profiles.profile import Profile, ResourceConfig, profile_of
+from understudy.xa.core.register.wire import Shown
 from understudy.xa.core.xid import branch_of
 from understudy.xa.operator import Operator, RefusedError
 from understudy.xa.postgresql_server import PostgresServer

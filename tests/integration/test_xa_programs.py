@@ -33,7 +33,7 @@ from understudy.xa import (
     TransactionManager,
     XaError,
 )
-from understudy.xa.core.ticket import Ticket, ticket_of
+from understudy.xa.core.manager.ticket import Ticket, ticket_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

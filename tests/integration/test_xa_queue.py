@@ -19,7 +19,7 @@ from tests.integration.cut_link import CutLink
 from tests.integration.xa_servers import FINGERPRINT, JOB, QueueServer, Told, ended, lives
 from tests.stress.group import Group, running_group
 from understudy.xa.core.errors import StateServerLostError
-from understudy.xa.core.wire import Claim, Claimed
+from understudy.xa.core.register.wire import Claim, Claimed
 from understudy.xa.link import StateLink
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

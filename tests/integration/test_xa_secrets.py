@@ -15,7 +15,7 @@ from tests.integration.certificates import certificate
 from tests.integration.xa_place import JOB, Place, forked, killer, running_place, transfer
 from tests.integration.xa_servers import ServerProcess, Told, ended, lives
 from understudy.xa import ResourceManagerError, TransactionManager, tpc
-from understudy.xa.core.profile import profile_of
+from understudy.xa.core.profiles.profile import profile_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

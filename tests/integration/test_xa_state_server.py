@@ -14,10 +14,10 @@ import pytest
 from tests.integration.broker_process import PROGRAM, wait_until
 from tests.integration.xa_servers import FINGERPRINT, JOB, Server, ServerProcess, secret_file
 from tests.integration.xa_servers import ended as all_ended
-from understudy.xa.core.entry import STATUS_FORMAT, Image
-from understudy.xa.core.mirrored_file import RECORD_OCTETS, digest_of
-from understudy.xa.core.status_log import frame
-from understudy.xa.core.wire import WIRE_VERSION, Begin, Claim, Decide, Done, Hello, Nothing, Ok, line_of
+from understudy.xa.core.register.entry import STATUS_FORMAT, Image
+from understudy.xa.core.register.wire import WIRE_VERSION, Begin, Claim, Decide, Done, Hello, Nothing, Ok, line_of
+from understudy.xa.core.status.journal_log import frame
+from understudy.xa.core.status.mirrored_file import RECORD_OCTETS, digest_of
 from understudy.xa.link import StateLink
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]

@@ -16,9 +16,9 @@ from tests.integration.broker_process import wait_until
 from tests.integration.xa_place import JOB, QUEUE, Place, forked, killer, running_place, transfer
 from understudy.xa import ProtocolError, RecoveryFailedError, TransactionManager, operator
 from understudy.xa.core.codes import OK, XaCode
-from understudy.xa.core.profile import ResourceConfig, profile_of
-from understudy.xa.core.steps import Flag
-from understudy.xa.core.wire import Begin, Claimed, Ok, Release, Take
+from understudy.xa.core.manager.steps import Flag
+from understudy.xa.core.profiles.profile import ResourceConfig, profile_of
+from understudy.xa.core.register.wire import Begin, Claimed, Ok, Release, Take
 from understudy.xa.core.xid import branch_of
 from understudy.xa.link import StateLink
 from understudy.xa.operator import Operator

@@ -13,7 +13,7 @@ import pytest
 from tests.integration.broker_process import wait_until
 from tests.integration.xa_servers import ServerProcess, Told, ended, lives
 from understudy.xa.core.errors import StateServerLostError
-from understudy.xa.core.wire import (
+from understudy.xa.core.register.wire import (
     Begin,
     Claim,
     Claimed,

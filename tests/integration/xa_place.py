@@ -25,7 +25,7 @@ from tests.integration.broker_process import (
     wait_until,
 )
 from understudy.xa import TransactionManager
-from understudy.xa.core.wire import Shown
+from understudy.xa.core.register.wire import Shown
 from understudy.xa.link import StateLink
 from understudy.xa.manager import read_profile
 from understudy.xa.postgresql_server import PostgresServer

@@ -14,8 +14,8 @@ import attrs
 
 from tests.integration.broker_process import PROGRAM, STOP_TIMEOUT_S, wait_until
 from understudy.xa.core.errors import XaError
-from understudy.xa.core.server_config import NO_LOGIN, Login
-from understudy.xa.core.wire import Begin, Decide, Done, Ok, Request, Shown
+from understudy.xa.core.profiles.servers import NO_LOGIN, Login
+from understudy.xa.core.register.wire import Begin, Decide, Done, Ok, Request, Shown
 from understudy.xa.link import StateLink
 
 JOB = "job"

@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from understudy.xa.core.log_address import log_address_of
+from understudy.xa.core.profiles.log_address import log_address_of
 from understudy.xa.state_server.command import run
 from understudy.xa.state_server.entrance import Doors
 from understudy.xa.state_server.stores import JOURNAL, MIRRORED, QUEUE, Where

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from understudy.xa import session
-from understudy.xa.core.entry import Entry
-from understudy.xa.core.recovery import recover
+from understudy.xa.core.manager.recovery import recover
+from understudy.xa.core.register.entry import Entry
 from understudy.xa.stress.client import work
 
 

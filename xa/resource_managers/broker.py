@@ -17,7 +17,7 @@ from amqp.exceptions import AMQPError
 
 from understudy.xa.core.codes import OK, Answer, XaCode
 from understudy.xa.core.errors import ResourceManagerError
-from understudy.xa.core.steps import Flag
+from understudy.xa.core.manager.steps import Flag
 from understudy.xa.core.xid import Xid
 from understudy.xa.resource_managers.dtx_wire import (
     CAPABILITY,
@@ -56,7 +56,7 @@ class BrokerResource(ResourceManager):
     """One connection with one channel.
 
     Args:
-        options: of kind ``amqp``; see `core.profile`.
+        options: of kind ``amqp``; see `core.profiles.profile`.
     """
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:

@@ -25,7 +25,7 @@ from typing import Any, Final, TypeVar
 
 from understudy.xa.core.codes import OK, Answer, XaCode
 from understudy.xa.core.errors import ConfigError, ResourceManagerError
-from understudy.xa.core.steps import Flag
+from understudy.xa.core.manager.steps import Flag
 from understudy.xa.core.xid import NO_FORMAT, Xid
 from understudy.xa.resource_managers.port import InDoubt, ResourceManager
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from understudy.xa.core.errors import ConfigError
-from understudy.xa.core.profile import ResourceConfig
+from understudy.xa.core.profiles.profile import ResourceConfig
 from understudy.xa.resource_managers.port import ResourceManager
 
 

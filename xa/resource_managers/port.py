@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from understudy.xa.core.codes import OK, Answer, XaCode
 from understudy.xa.core.errors import ResourceManagerError
-from understudy.xa.core.steps import Flag, Verb, VerbName
+from understudy.xa.core.manager.steps import Flag, Verb, VerbName
 from understudy.xa.core.xid import Xid
 
 LEAST_S: Final = 0.001

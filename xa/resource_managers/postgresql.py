@@ -30,7 +30,7 @@ from psycopg.pq import TransactionStatus
 
 from understudy.xa.core.codes import OK, Answer, XaCode
 from understudy.xa.core.errors import ResourceManagerError
-from understudy.xa.core.steps import Flag
+from understudy.xa.core.manager.steps import Flag
 from understudy.xa.core.xid import NO_FORMAT, Xid
 from understudy.xa.resource_managers.branch_connection import COMMIT, ROLLBACK, UNKNOWN, BranchConnection
 from understudy.xa.resource_managers.port import InDoubt, ResourceManager
@@ -69,7 +69,7 @@ class PostgresResource(ResourceManager):
     """One connection to one database.
 
     Args:
-        options: of kind ``postgresql``; see `core.profile`.
+        options: of kind ``postgresql``; see `core.profiles.profile`.
     """
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:

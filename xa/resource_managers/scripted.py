@@ -13,7 +13,7 @@ from typing import Any
 
 from understudy.xa.core.codes import OK, Answer, XaCode
 from understudy.xa.core.errors import ConfigError
-from understudy.xa.core.steps import Flag, Verb, VerbName
+from understudy.xa.core.manager.steps import Flag, Verb, VerbName
 from understudy.xa.core.xid import Xid
 from understudy.xa.resource_managers.port import InDoubt, ResourceManager
 

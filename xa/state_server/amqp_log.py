@@ -1,4 +1,4 @@
-"""AmqpLog: a durable queue of a group of brokers as `core.queue_file.LogQueue`.
+"""AmqpLog: a durable queue of a group of brokers as `core.status.queue_file.LogQueue`.
 
 Everything happens on one channel, which is in transactional mode and holds the queue by an exclusive consumer. So the broker lets
 go of the queue and of what is under way on it at the same time, and what comes before the own mark is everything.
@@ -20,8 +20,8 @@ from amqp import spec
 from amqp.exceptions import AccessRefused, AMQPError, NotAllowed, NotFound, PreconditionFailed
 
 from understudy.xa.core.errors import DecisionLogError, LogLostError, LogOwnedError
-from understudy.xa.core.log_address import LogAddress
-from understudy.xa.core.queue_log import GROUP, MARK, LogMessage
+from understudy.xa.core.profiles.log_address import LogAddress
+from understudy.xa.core.status.queue_log import GROUP, MARK, LogMessage
 from understudy.xa.tls import tls_options
 
 CONNECT_S: Final = 2.0

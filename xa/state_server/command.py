@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from understudy.xa.core.errors import ConfigError, LogLostError, XaError
-from understudy.xa.core.log_address import checked_queue, log_address_of
-from understudy.xa.core.routing import shares
-from understudy.xa.core.server_config import DEFAULT_ADDRESS
-from understudy.xa.core.state import MAX_ATTEMPTS, StateCore
+from understudy.xa.core.profiles.log_address import checked_queue, log_address_of
+from understudy.xa.core.profiles.servers import DEFAULT_ADDRESS
+from understudy.xa.core.register.routing import shares
+from understudy.xa.core.register.state import MAX_ATTEMPTS, StateCore
 from understudy.xa.state_server.entrance import Doors, Entrance
 from understudy.xa.state_server.listening import AddressError
 from understudy.xa.state_server.router import Router, WorkerEndedError

@@ -1,7 +1,7 @@
 """Door: lets clients in to a state server. Nothing of the record is told, and none of it is changed, before a client is in.
 
 A client on the socket of a file must run as the server's user or as root. The permissions of the socket say the same; this is the
-second lock. If the server has secrets, the handshake of `core.access` comes first, on any socket. TLS is below all that
+second lock. If the server has secrets, the handshake of `core.register.access` comes first, on any socket. TLS is below all that
 (`listening`). A stranger has `HANDSHAKE_S`. `MAX_STRANGERS` are there at a time, refused ones included until their connection is
 closed; when one more comes, the oldest is turned away.
 """
@@ -17,7 +17,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from understudy.xa.core.access import (
+from understudy.xa.core.errors import AccessError
+from understudy.xa.core.register.access import (
     MAX_HANDSHAKE_OCTETS,
     NONCE_OCTETS,
     Acceptor,
@@ -26,8 +27,7 @@ from understudy.xa.core.access import (
     refused_line,
     unwanted,
 )
-from understudy.xa.core.errors import AccessError
-from understudy.xa.core.wire import MAX_LINE_OCTETS, Refused, Request
+from understudy.xa.core.register.wire import MAX_LINE_OCTETS, Refused, Request
 from understudy.xa.peer import user_of
 from understudy.xa.state_server.stores import say
 

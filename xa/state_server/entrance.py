@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import attrs
 
-from understudy.xa.core.access import Access
 from understudy.xa.core.errors import ConfigError
-from understudy.xa.core.server_config import checked_address
+from understudy.xa.core.profiles.servers import checked_address
+from understudy.xa.core.register.access import Access
 from understudy.xa.secret_file import check_key_file, read_secret
 
 

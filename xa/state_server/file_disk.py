@@ -1,4 +1,4 @@
-"""FileDisk: a folder as `core.status_file.Disk`, for one process at a time."""
+"""FileDisk: a folder as `core.status.journal_file.Disk`, for one process at a time."""
 
 from __future__ import annotations
 

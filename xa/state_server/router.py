@@ -21,8 +21,8 @@ import attrs
 import msgspec
 
 from understudy.xa.core.errors import StateServerError
-from understudy.xa.core.routing import Routes, merged
-from understudy.xa.core.wire import (
+from understudy.xa.core.register.routing import Routes, merged
+from understudy.xa.core.register.wire import (
     MAX_LINE_OCTETS,
     Begin,
     Claim,

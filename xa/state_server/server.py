@@ -21,11 +21,10 @@ from typing import Final
 import attrs
 import msgspec
 
-from understudy.xa.core.entry import Entry, Record
 from understudy.xa.core.errors import XaError
-from understudy.xa.core.state import Reaction, StateCore
-from understudy.xa.core.status_file import StatusStore
-from understudy.xa.core.wire import (
+from understudy.xa.core.register.entry import Entry, Record
+from understudy.xa.core.register.state import Reaction, StateCore
+from understudy.xa.core.register.wire import (
     Claimed,
     Listing,
     Ok,
@@ -35,6 +34,7 @@ from understudy.xa.core.wire import (
     line_of,
     request_of,
 )
+from understudy.xa.core.status.journal_file import StatusStore
 from understudy.xa.state_server.door import Door, Visitor
 from understudy.xa.state_server.entrance import Entrance
 from understudy.xa.state_server.listening import listening

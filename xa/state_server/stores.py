@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from understudy.xa.core.durable_mark import SHARDS
-from understudy.xa.core.entry import Entry
 from understudy.xa.core.errors import ConfigError, LostRecordsError, NewerStatusError, StatusFileError
-from understudy.xa.core.log_address import LogAddress
-from understudy.xa.core.mirrored_file import MirroredFile
-from understudy.xa.core.queue_file import QueueFile
-from understudy.xa.core.shards import MIRROR, STATUS, is_of, record_shards, recorded_shards, shards_on
-from understudy.xa.core.status_file import FileStore, StatusFile, StatusStore
+from understudy.xa.core.profiles.log_address import LogAddress
+from understudy.xa.core.register.entry import Entry
+from understudy.xa.core.status.durable_mark import SHARDS
+from understudy.xa.core.status.journal_file import FileStore, StatusFile, StatusStore
+from understudy.xa.core.status.mirrored_file import MirroredFile
+from understudy.xa.core.status.queue_file import QueueFile
+from understudy.xa.core.status.shards import MIRROR, STATUS, is_of, record_shards, recorded_shards, shards_on
 from understudy.xa.state_server.file_disk import FileDisk
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from understudy.xa.core.errors import XaError
-from understudy.xa.core.log_address import LogAddress
-from understudy.xa.core.state import StateCore
+from understudy.xa.core.profiles.log_address import LogAddress
+from understudy.xa.core.register.state import StateCore
 from understudy.xa.state_server.entrance import Entrance
 from understudy.xa.state_server.server import OnStep, StateServer
 from understudy.xa.state_server.stores import Where, opened, read, say

@@ -26,7 +26,7 @@ from understudy.client.stages.tracing import tracing_if_installed
 
 if TYPE_CHECKING:  # it imports this module
     from understudy.client.stages.application import Stages
-    from understudy.xa.core.profile import Profile
+    from understudy.xa.core.profiles.profile import Profile
 
 
 class Initiators:

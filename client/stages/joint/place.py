@@ -9,8 +9,8 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from understudy.client.stages.errors import ConfigurationError
 from understudy.xa.core.errors import ConfigError
-from understudy.xa.core.job import checked_job
-from understudy.xa.core.profile import Profile, profile_of
+from understudy.xa.core.profiles.job import checked_job
+from understudy.xa.core.profiles.profile import Profile, profile_of
 
 BANK: Final = "database"
 QUEUES: Final = "broker"

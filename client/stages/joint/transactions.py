@@ -14,7 +14,7 @@ from understudy.client.stages.points import AtPoint, Point
 from understudy.in_thread import in_thread
 from understudy.xa.core.codes import Answer, XaCode
 from understudy.xa.core.errors import RecoveryFailedError, XaError
-from understudy.xa.core.profile import Profile, ResourceConfig
+from understudy.xa.core.profiles.profile import Profile, ResourceConfig
 from understudy.xa.core.xid import Xid
 from understudy.xa.manager import TransactionManager
 from understudy.xa.resource_managers.broker import BrokerResource

@@ -24,8 +24,8 @@ from bench_tools.xa.place import Place
 from bench_tools.xa.settings import JOB, QUEUE
 from understudy.xa.core.codes import XaCode
 from understudy.xa.core.errors import XaError
-from understudy.xa.core.steps import Flag
-from understudy.xa.core.wire import Begin, Decide, Ok
+from understudy.xa.core.manager.steps import Flag
+from understudy.xa.core.register.wire import Begin, Decide, Ok
 from understudy.xa.core.xid import branch_of, global_id
 from understudy.xa.demo.stage import understudy
 from understudy.xa.link import StateLink

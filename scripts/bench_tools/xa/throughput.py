@@ -28,7 +28,7 @@ from bench_tools.errors import BenchError
 from bench_tools.xa.place import JOURNAL, Place, profile_name
 from bench_tools.xa.settings import JOB, QUEUE
 from understudy.xa.core.codes import Answer, XaCode
-from understudy.xa.core.steps import Flag
+from understudy.xa.core.manager.steps import Flag
 from understudy.xa.core.xid import branch_of, global_id
 from understudy.xa.manager import TransactionManager, read_profile
 from understudy.xa.resource_managers.factory import make_resource_manager

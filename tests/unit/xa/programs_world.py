@@ -16,14 +16,14 @@ import attrs
 
 from tests.unit.xa.rig import JOB, NOW_MS, hello
 from understudy.xa.core.codes import OK, Answer, XaCode
-from understudy.xa.core.entry import Entry
 from understudy.xa.core.errors import RecoveryFailedError, StateServerLostError, XaError
-from understudy.xa.core.program import ProgramWork
-from understudy.xa.core.recovery import recover
-from understudy.xa.core.state import MAX_ATTEMPTS, StateCore
-from understudy.xa.core.steps import Step, Steps, Tell, Verb, VerbName
-from understudy.xa.core.transaction import GlobalTransaction
-from understudy.xa.core.wire import Begin, Claim, Claimed, Enter, Ok, Reply, Request, Share, Welcome
+from understudy.xa.core.manager.program import ProgramWork
+from understudy.xa.core.manager.recovery import recover
+from understudy.xa.core.manager.steps import Step, Steps, Tell, Verb, VerbName
+from understudy.xa.core.manager.transaction import GlobalTransaction
+from understudy.xa.core.register.entry import Entry
+from understudy.xa.core.register.state import MAX_ATTEMPTS, StateCore
+from understudy.xa.core.register.wire import Begin, Claim, Claimed, Enter, Ok, Reply, Request, Share, Welcome
 from understudy.xa.core.xid import Xid, resource_of
 
 RESOURCES = ["bank", "queues"]

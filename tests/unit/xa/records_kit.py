@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import copy
 
-from understudy.xa.core.entry import Attempted, Begun, Decided, Ended, Entry, Joined, Met, Record, StartedBy, apply
+from understudy.xa.core.register.entry import (
+    Attempted,
+    Begun,
+    Decided,
+    Ended,
+    Entry,
+    Joined,
+    Met,
+    Record,
+    StartedBy,
+    apply,
+)
 
 
 def entry(number: int) -> Entry:

@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from understudy.xa.core.entry import Entry
 from understudy.xa.core.errors import StateServerLostError
-from understudy.xa.core.recovery import recover
-from understudy.xa.core.state import StateCore
-from understudy.xa.core.steps import Steps, Tell, Verb, Wait
-from understudy.xa.core.transaction import GlobalTransaction
-from understudy.xa.core.wire import WIRE_VERSION, Claim, Claimed, Hello, Ok, Reply, Request
+from understudy.xa.core.manager.recovery import recover
+from understudy.xa.core.manager.steps import Steps, Tell, Verb, Wait
+from understudy.xa.core.manager.transaction import GlobalTransaction
+from understudy.xa.core.register.entry import Entry
+from understudy.xa.core.register.state import StateCore
+from understudy.xa.core.register.wire import WIRE_VERSION, Claim, Claimed, Hello, Ok, Reply, Request
 from understudy.xa.core.xid import resource_of
 from understudy.xa.resource_managers.scripted import ScriptedResource
 

@@ -9,8 +9,8 @@ import typer
 
 from understudy.xa.commands import _completed, _end, _kept, _print
 from understudy.xa.core.codes import OK, Answer, XaCode
-from understudy.xa.core.entry import Entry
-from understudy.xa.core.wire import Shown
+from understudy.xa.core.register.entry import Entry
+from understudy.xa.core.register.wire import Shown
 from understudy.xa.operator import Found, as_rows
 
 

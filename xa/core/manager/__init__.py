@@ -1,0 +1,1 @@
+"""What a transaction manager does next: generators yield `steps`, which an edge carries out."""

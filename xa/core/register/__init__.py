@@ -1,0 +1,1 @@
+"""What the state server records and answers: `state` decides, `wire` has the messages, `entry` what is recorded."""
