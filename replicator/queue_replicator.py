@@ -23,10 +23,12 @@ class QueueReplicator:
 
     def held(self) -> IdSet:
         """The ids this broker holds."""
+        self.queue.settle()
         return IdSet(sorted(self.queue.entries))
 
     def drop(self, ids: IdSet) -> None:
         """Forget messages that the primary does not have."""
+        self.queue.settle()
         for entry_id in [entry_id for entry_id in self.queue.entries if entry_id in ids]:
             self.queue.remove(entry_id)
 
@@ -36,6 +38,7 @@ class QueueReplicator:
         A piece stands in this broker's journal in a note, between batches that a cut may still take away: there is no offset
         that says where. So its messages count as standing before the log, and while one of them lives no segment is dropped.
         """
+        self.queue.settle()
         log = self._state.log
         position = log.end if transient else log.start
         for entry_id, deadline_ms, redelivered, message, returned in entries:

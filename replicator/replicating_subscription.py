@@ -55,6 +55,7 @@ class ReplicatingSubscription:
 
     def extra_ids(self) -> IdSet:
         """Ids that the backup holds and the queue does not: to be dropped."""
+        self.queue.settle()
         entries = self.queue.entries
         return IdSet([entry_id for entry_id in self.skip if entry_id not in entries])
 
@@ -68,6 +69,7 @@ class ReplicatingSubscription:
 
         A piece is all durable or all transient, since only the former is journaled.
         """
+        self.queue.settle()  # a message that counts as gone would come back with the piece
         entries = self.queue.entries
         chosen: list[Entry] = []
         size = 0

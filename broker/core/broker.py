@@ -281,14 +281,6 @@ class Broker:
         self.counters.totals["expired"] += 1
         self.moving.leave(queue, entry, record.EXPIRED)
 
-    def purge(self, queue: Queue) -> int:
-        """Dequeue all that may be handed out, now or later; what is handed out or embargoed stays. Returns how many."""
-        entries = queue.unheld_entries()
-        for entry in entries:
-            self.batch.dequeue(queue, entry, record.PURGED)
-        queue.forget_taken()
-        return len(entries)
-
     def requeue(self, queue: Queue, entry: Entry, failed: bool = False) -> None:
         """Put a handed-out message back at its place, or send it away if it has failed too often.
 

@@ -15,6 +15,8 @@ transaction chains over those heads (ids, queues, names, lengths); bodies are co
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
@@ -166,8 +168,11 @@ TX_ENQUEUE_PARTED has either.
 """
 FROM_COMMIT: Final = 1 << 63
 """Of a number that stands for a deadline: the rest is a time to live, in ms, which the commit begins (:func:`deadline_at`)."""
-Group = tuple[int, tuple[int, ...]]
+Group = tuple[int, Sequence[int]]
 """(queue id, replication ids)."""
+
+MANY_IDS: Final = 4096
+"""A group of more is an array of 64-bit numbers when it is decoded."""
 
 _BODY_PART: Final = Struct(">QIQ")
 _BODY_PART_HEAD: Final = Struct(">BIQIQ")
@@ -516,11 +521,32 @@ def _encode_groups(groups: Iterable[Group]) -> bytes:
     return b"".join([_GROUP.pack(queue_id, len(ids)) + _ids(len(ids)).pack(*ids) for queue_id, ids in groups])
 
 
+def encode_ids(ids: array[int]) -> bytes:
+    """As a group of a DEQUEUE has them."""
+    octets = array("Q", ids)
+    if sys.byteorder == "little":
+        octets.byteswap()
+    return octets.tobytes()
+
+
+def _decode_ids(buf: bytes, at: int, count: int) -> array[int]:
+    """Many ids: a tuple of them is four times as large, and takes ten times as long."""
+    octets = memoryview(buf)[at : at + 8 * count]
+    if len(octets) != 8 * count:
+        raise RecordError(f"{count} ids at byte {at} need {8 * count} bytes, the record has {len(octets)}")
+    ids = array("Q")
+    ids.frombytes(octets)
+    if sys.byteorder == "little":
+        ids.byteswap()
+    return ids
+
+
 def _decode_groups(buf: bytes, at: int, count: int) -> list[Group]:
     groups: list[Group] = []
     for _ in range(count):
         queue_id, n = _GROUP.unpack_from(buf, at)
-        groups.append((queue_id, _ids(n).unpack_from(buf, at + 12)))
+        ids = _decode_ids(buf, at + 12, n) if n > MANY_IDS else _ids(n).unpack_from(buf, at + 12)
+        groups.append((queue_id, ids))
         at += 12 + 8 * n
     return groups
 
@@ -531,7 +557,14 @@ def encode_dequeue(reason: int, groups: Sequence[Group]) -> bytes:
     return _DEQUEUE_HEAD.pack(DEQUEUE, 5 + len(body), reason, len(groups)) + body
 
 
+def encode_dequeue_head(reason: int, queue_id: int, count: int) -> bytes:
+    """The head of a DEQUEUE of so many ids of one queue, which follow it (`encode_ids`)."""
+    size = 5 + _GROUP.size + 8 * count
+    return _DEQUEUE_HEAD.pack(DEQUEUE, size, reason, 1) + _GROUP.pack(queue_id, count)
+
+
 def decode_dequeue(buf: bytes, at: int) -> tuple[int, list[Group]]:
+    """The reason, and what leaves."""
     return buf[at], _decode_groups(buf, at + 5, _U32.unpack_from(buf, at + 1)[0])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from understudy.observers import events_schema as schema
 from understudy.observers.events_schema import SCHEMA_VERSION, Event
@@ -100,7 +100,7 @@ class EventStream:
         return tx
 
 
-def runs_of(ids: tuple[int, ...] | list[int]) -> list[tuple[int, int]]:
+def runs_of(ids: Sequence[int]) -> list[tuple[int, int]]:
     """(first, count) of each run of consecutive ids, in the order of the record."""
     runs: list[tuple[int, int]] = []
     first = last = -1

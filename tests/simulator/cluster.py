@@ -34,7 +34,7 @@ from tests.simulator.world import MS, START_US, World
 from understudy.broker.core.branches.dtx_manager import BranchState, BranchWork
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.queues.digest import queue_digests
-from understudy.broker.core.queues.entry import DEQUEUING, RETURNING
+from understudy.broker.core.queues.entry import DEQUEUING, PURGED, RETURNING
 from understudy.broker.core.queues.queue import Queue
 from understudy.ha.config import HaConfig
 from understudy.ha.status import BrokerStatus
@@ -386,7 +386,7 @@ class SimCluster:
             held["dequeues that are not applied"] = [
                 queue.name
                 for queue in queues
-                if any(entry.state in (DEQUEUING, RETURNING) for entry in queue.entries.values())
+                if any(entry.state in (DEQUEUING, PURGED, RETURNING) for entry in queue.entries.values())
             ]
             held["messages that a consumer waits for"] = [
                 queue.name for queue in queues if queue.depth and _waits(queue)

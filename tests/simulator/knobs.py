@@ -14,6 +14,8 @@ import attrs
 
 from understudy.broker.core.life import compaction
 from understudy.broker.core.limits import Limits
+from understudy.broker.core.moving import purging
+from understudy.broker.core.queues import put_off
 from understudy.broker.core.queues.moved_bodies import NO_BODIES, MovedBodies
 from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.log import live_offsets
@@ -128,6 +130,7 @@ PRODUCT_COMPACTION = (
 )
 
 
+PRODUCT_SLICE = put_off.SLICE
 NO_COMPACTION = (1 << 40, *PRODUCT_COMPACTION[1:])
 COMPACTION_PAUSES_MS = (5, 20, 500)
 
@@ -174,6 +177,17 @@ MOVED_BODIES_SHARE = 0.25
 """Of the seeds: a MOVE carries the body, as where an outlet sends what enters every queue."""
 ALL_NEEDED_SHARE = 0.12
 """Of the seeds: the group's min_insync is its size, so whoever is away stops it."""
+
+
+SLICES_SHARE = 0.4
+"""Of the seeds: what takes few messages out is done in slices already, of so many."""
+SLICES = (1, 2, 3)
+
+
+def _slice(seed: int) -> int:
+    """From a stream of its own, as `LATER_WORKLOADS` are."""
+    chance = Random(f"slices {seed}")
+    return chance.choice(SLICES) if chance.random() < SLICES_SHARE else PRODUCT_SLICE
 
 
 def _share(later_workload: str) -> float:
@@ -278,6 +292,7 @@ class Knobs:
         unruly_commits: how often the coordinator does not order a commit at once; in most seeds it is the ordinary one.
         compaction: `DEAD_TO_LIVE`, `LEAST_SHARE`, `SLICE_BYTES` and `MOST_UNSETTLED` of ``core.life.compaction``.
         compaction_pause_ms: the longest time between two slices of compaction.
+        slice: ``put_off.SLICE``.
         shared_turns: how often a broker's turn takes in what comes next; in most seeds never: each thing has a turn.
     """
 
@@ -308,6 +323,7 @@ class Knobs:
     unruly_commits: float = 0.0
     compaction: tuple[int, int, int, int] = PRODUCT_COMPACTION
     compaction_pause_ms: int = 20
+    slice: int = PRODUCT_SLICE
 
     @classmethod
     def draw(cls, seed: int) -> Knobs:
@@ -354,6 +370,7 @@ class Knobs:
             unruly_commits=_unruly_commits(seed, later_faults),
             compaction=_compaction(seed),
             compaction_pause_ms=_compaction_pause_ms(seed),
+            slice=_slice(seed),
             limits=Limits(
                 heartbeat_s=0,
                 handshake_timeout_ms=60_000,
@@ -390,6 +407,8 @@ class Knobs:
             (compaction, "LEAST_SHARE", self.compaction[1]),
             (compaction, "SLICE_BYTES", self.compaction[2]),
             (compaction, "MOST_UNSETTLED", self.compaction[3]),
+            (put_off, "SLICE", self.slice),
+            (purging, "ENCODED", min(purging.ENCODED, self.slice)),
         )
         before = [getattr(module, name) for module, name, _ in constants]
         for module, name, value in constants:

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from understudy.broker.config import load
-from understudy.broker.core.broker import Broker
 from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.life.turn import TurnEngine
+from understudy.broker.core.moving.purging import Purging
 from understudy.broker.server.process.garbage import GarbageCollector
 from understudy.broker.server.process.heap import Heap
 from understudy.broker.server.process.run import serve
@@ -40,7 +40,7 @@ STEPS: list[tuple[type, str]] = [
     (BrokerNode, "checkpoint"),
     (BrokerNode, "tick"),
     (BrokerNode, "durable_to"),
-    (Broker, "purge"),
+    (Purging, "purge"),
     (BrokerReplicator, "take"),
     (ClientSession, "data_received"),
     (GarbageCollector, "look"),

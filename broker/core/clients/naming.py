@@ -378,9 +378,15 @@ class Naming(Names):
     def _purge_queue(self, name: str, no_wait: bool) -> None:
         queue = self.queue_for(name, "read")
         self._broker.look_into(queue)
-        count = self._broker.purge(queue)
-        self._broker.batch.close_dequeues()
-        self._answer(no_wait, QUEUE_PURGE, QUEUE_PURGE_OK, count, queue=queue)
+        count, purge = self._broker.moving.purging.purge(queue)
+        if purge is None or no_wait:
+            self._answer(no_wait, QUEUE_PURGE, QUEUE_PURGE_OK, count, queue=queue)
+            return
+        channel = self._channel
+        awaited = channel.hold(QUEUE_PURGE)
+        purge.then = lambda: channel.answered(
+            lambda: self._answer(False, QUEUE_PURGE, QUEUE_PURGE_OK, count, queue=queue), awaited
+        )
 
     def _delete(self, args: tuple[Any, ...]) -> None:
         name, *how = args

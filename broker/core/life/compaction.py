@@ -234,6 +234,8 @@ class Compaction:
         log = self._state.log
         if log.applied < min(max(log.stable, log.once_stable), log.end):
             return False
+        if self._state.put_off.waiting:
+            return False  # messages are in queues that are gone
         done = self._settle()
         if self._pass is None or len(self._again.unsettled) >= MOST_UNSETTLED:
             return done

@@ -24,6 +24,9 @@ def let_go_in_slices(state: BrokerState) -> Iterator[None]:
 
     The core still answers: connections that have not gone yet find empty queues, and deliveries whose message is GONE.
     """
+    while state.put_off.waiting:
+        state.put_off.step()
+        yield
     for queue in list(state.queues.values()):  # what connections leave behind ends between the steps
         yield from _let_go_of(queue)
     log = state.log
@@ -60,5 +63,6 @@ def _let_go_of(queue: Queue) -> Iterator[None]:
     for line in queue.lines():
         while line:
             for _ in range(min(SLICE, len(line))):
-                line.popleft()
+                line.pop()
             yield
+    queue.emptied()

@@ -95,6 +95,7 @@ class BrokerNode:
             CoordinatorRefusedError: the coordinator cannot be made. The journal has been read and not changed.
         """
         self.recovery.finish()
+        self.state.put_off.begin()
         self.gate = JournalGate(journal, self.state.log.durable)
         self.compaction = Compaction(self.state, self.gate)
         self.broker = build_broker(
@@ -183,10 +184,21 @@ class BrokerNode:
             left = self.extension.end_turn(flush) or left
         return left
 
-    def after_turn(self) -> None:
-        """Do what can wait: the turn's output is written, and its journal group is begun."""
+    def after_turn(self) -> bool:
+        """Do what can wait: the turn's output is written, and its journal group is begun.
+
+        Returns:
+            True if another turn must be ended soon: more has been put off.
+        """
         if self.extension is not None:
             self.extension.after_turn()
+        put_off, purging = self.state.put_off, self.broker.moving.purging
+        if purging.waiting:
+            purging.step()
+            return True
+        if put_off.waiting:
+            put_off.step()
+        return bool(put_off.waiting)
 
     def droppable_before(self, checkpoint_offset: int) -> int:
         """Leading segments whose batches all end at or before this hold nothing that is needed.

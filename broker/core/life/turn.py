@@ -18,7 +18,8 @@ A turn, step by step, and what each step waits for:
 6. **journal**: the next group is given to the disk if none is under way. The edge may sync it on the spot; then
    :meth:`TurnEngine.durable` is called in this step, sends a backup's acknowledgement, and asks for another turn if something
    became stable.
-7. **after the turn**: what nobody waits for. A backup applies.
+7. **after the turn**: what nobody waits for. A backup applies. A slice is done of what was put off (``core/queues/put_off.py``);
+   the next turn follows at once, behind what has arrived meanwhile.
 
 The engine does no I/O and decides no more than this order. The server (``broker.server.turn.node_driver``) and the simulator
 (``tests/simulator/sim_node.py``) drive the same engine.
@@ -191,10 +192,12 @@ class TurnEngine:
         port.begin_group()
         if node is not None:
             try:
-                node.after_turn()
+                again = node.after_turn()
             except Exception as error:  # as in durable
                 port.crashed(f"after a turn, log at {node.state.log.position}", error)
                 raise
+            if again:
+                self.request()
         port.turn_over()
 
     def _answer(self, node: BrokerNode) -> None:

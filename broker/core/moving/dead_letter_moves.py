@@ -17,6 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from understudy.broker.core.limits import TX_SIZE
+from understudy.broker.core.moving.purging import Purging
 from understudy.broker.core.queues.dead_letters import DeadLetterRule, dead_letter, deaths_of, is_cycle
 from understudy.broker.core.queues.entry import GONE, Entry
 from understudy.broker.core.queues.queue import Queue
@@ -44,6 +45,7 @@ class Moving:
     Attributes:
         waiting: messages that were taken out of their queue, and have still to leave it, in order: message and reason.
         moved_at: offset of the newest MOVE.
+        purging: purges.
     """
 
     def __init__(self, broker: MovingPort) -> None:
@@ -57,6 +59,7 @@ class Moving:
         self.waiting: dict[Queue, deque[tuple[Entry, int]]] = {}
         self._moves = self._bytes = self.moved_at = 0
         self._appended = self._others = 0
+        self.purging = Purging(broker)
 
     @property
     def due(self) -> bool:

@@ -12,7 +12,8 @@ DEQUEUING: Final = 2
 GONE: Final = 3
 RETURNING: Final = 4
 WITHHELD: Final = 5
-HELD: Final = (ACQUIRED, DEQUEUING, RETURNING)
+PURGED: Final = 6
+HELD: Final = (ACQUIRED, DEQUEUING, RETURNING, PURGED)
 
 
 class Entry:
@@ -21,7 +22,7 @@ class Entry:
     ``id`` is the replication id (for a queue that belongs to a connection: a local number of the same form).
     ``deadline_ms`` is wall-clock milliseconds since 1970, 0 for none. ``state`` is READY (may be handed out), ACQUIRED
     (handed out, unsettled, or locked by a transaction), DEQUEUING (its dequeue is logged, not yet stable), GONE, RETURNING (it
-    comes back, which is not stable yet) or WITHHELD (no client may have it before it is due).
+    comes back, which is not stable yet), WITHHELD (no client may have it before it is due) or PURGED (as DEQUEUING, by a purge).
     """
 
     __slots__ = ("deadline_ms", "id", "message", "redelivered", "state")

@@ -85,6 +85,17 @@ class EntryIndex:
     def items(self) -> Iterator[tuple[int, Entry]]:
         return chain.from_iterable(page.items() for page in self.pages.values())
 
+    def pop(self, entry_id: int) -> Entry | None:
+        """Take out the entry of that id, if there is one."""
+        number = entry_id >> PAGE_BITS
+        page = self.pages.get(number)
+        entry = page.pop(entry_id, None) if page is not None else None
+        if entry is not None:
+            self.count -= 1
+            if not page:
+                self.emptied(number)
+        return entry
+
     def pop_last(self) -> Entry:
         """Take out one of the entries that came last. There must be one."""
         number, page = next(reversed(self.pages.items()))
@@ -95,13 +106,6 @@ class EntryIndex:
         if not page:
             self.emptied(number)
         return entry
-
-    def clear(self) -> None:
-        self.pages.clear()
-        self.newest = {}
-        self.newest_number = -1
-        self.newest_end = 0
-        self.count = 0
 
     def sort(self) -> None:
         """Put all into the order of ids."""

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Any, Final
 
 from understudy.broker.amqp.properties import priority
-from understudy.broker.core.queues.entry import READY, Entry
+from understudy.broker.core.queues.entry import Entry
+from understudy.broker.core.queues.leaving import Places
 from understudy.broker.core.queues.queue import Queue, first_ready
 from understudy.broker.message import Message
 
@@ -144,24 +145,14 @@ class PriorityQueue(Queue):
         self._forget_levels()
         super().activate(redelivered_below, first_new_id)
 
-    def clear(self) -> None:
-        self._forget_levels()
-        super().clear()
-
     def _forget_levels(self) -> None:
         self._levels.clear()
         self._filled = 0
 
-    def forget_taken(self) -> None:
-        super().forget_taken()
+    def lines(self) -> list[Places]:
+        lines = super().lines()
         for level in self._levels.values():
-            level.ready = deque(entry for entry in level.ready if entry.state == READY)
-            level.returned = [pair for pair in level.returned if pair[1].state == READY]
-            heapify(level.returned)
-
-    def lines(self) -> list[deque[Entry]]:
-        returned = [entry for level in self._levels.values() for _, entry in level.returned]
-        lines = [*super().lines(), deque(returned), *(level.ready for level in self._levels.values())]
+            lines += (level.ready, level.returned)
         self._forget_levels()
         return lines
 

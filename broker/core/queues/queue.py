@@ -12,18 +12,30 @@ What the queue says about itself (``depth``) speaks of applied messages only: no
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from understudy.broker.core.queues import put_off
 from understudy.broker.core.queues.consumer_order import ConsumerOrder
 from understudy.broker.core.queues.dead_letters import DeadLetterRule
 from understudy.broker.core.queues.deduplication import DeduplicationRule
-from understudy.broker.core.queues.entry import ACQUIRED, DEQUEUING, GONE, HELD, READY, RETURNING, WITHHELD, Entry
+from understudy.broker.core.queues.entry import (
+    ACQUIRED,
+    DEQUEUING,
+    GONE,
+    HELD,
+    PURGED,
+    READY,
+    RETURNING,
+    WITHHELD,
+    Entry,
+)
 from understudy.broker.core.queues.entry_index import PAGE_BITS, EntryIndex
 from understudy.broker.core.queues.id_window import IdWindow
+from understudy.broker.core.queues.leaving import Leaving, Places, forget, mark_in_hand
 from understudy.broker.core.queues.queue_limits import QueueLimits
 from understudy.broker.core.queues.queue_returns import QueueReturns
 from understudy.broker.core.queues.replication_level import ReplicationLevel
@@ -93,6 +105,8 @@ class Queue:
     means that of the broker. ``dead_letters`` says where messages go that die here, None for nowhere; ``limits`` how many
     there may be, None for any number. ``return_rule`` says what becomes of messages that come back, None if nothing is counted;
     ``returns`` what is known of them, None if nothing is; ``takes_delays``: the header ``x-delay`` of a message counts here.
+    ``leaving`` are messages of which an applied record says that they are gone, which :meth:`leave` takes out in slices; ``purged``
+    counts those that a purge has taken and no record, in ``acquired`` too.
     ``policy`` names the policy that has changed what ``arguments`` say, None for none. ``window`` has the ids of messages that
     came, None if the queue drops no duplicates.
     """
@@ -117,6 +131,7 @@ class Queue:
         "had_consumer",
         "id",
         "last_id",
+        "leaving",
         "level",
         "limits",
         "live",
@@ -127,6 +142,7 @@ class Queue:
         "overfull",
         "owner",
         "policy",
+        "purged",
         "ready",
         "redelivered_below",
         "return_rule",
@@ -188,6 +204,8 @@ class Queue:
         self.uncommitted = 0
         self.dequeued = 0
         self.cleared = 0
+        self.leaving: list[Leaving] = []
+        self.purged = 0
         self.last_id = 0
         self.newest_id = 0
         self.redelivered_below = 0
@@ -274,6 +292,7 @@ class Queue:
 
     def take_over(self, place: Queue) -> None:
         """Take over what a recovery has put into ``place``."""
+        place.settle()
         self.entries, place.entries = place.entries, self.entries
         self.last_id = place.last_id
         self.unsorted = place.unsorted
@@ -296,24 +315,98 @@ class Queue:
             for entry_id, returned in ended.returns.known.items():
                 self.know(entry_id, returned)
 
-    def clear(self) -> None:
-        """Drop everything: the queue is deleted, or a catch-up begins anew."""
-        for entry in self.entries.values():
+    def leave(self, ids: Sequence[int]) -> Iterator[None]:
+        """Take many applied messages away for good: they count as gone at once, and the items are the slices of the work.
+
+        Until that is done they count as ``acquired``, which no broker hands out.
+        """
+        leaving = Leaving(ids)
+        self.leaving.append(leaving)
+        if not self.active:
+            self.acquired += len(ids)
+        return self._leave(leaving)
+
+    def _leave(self, leaving: Leaving) -> Iterator[None]:
+        while leaving in self.leaving:  # else the queue has lost everything, or somebody could not wait
+            self._take_out(leaving, put_off.SLICE)
+            if not leaving.left:
+                return
+            yield
+
+    def _take_out(self, leaving: Leaving, most: int) -> None:
+        """Take out the next messages of ``leaving``, so many at most."""
+        entries, active = self.entries, self.active
+        end = min(leaving.at + most, len(leaving.ids))
+        for entry_id in leaving.ids[leaving.at : end]:
+            entry = entries.pop(entry_id)
+            if not active:
+                self.acquired -= 1
+            if entry is None:
+                continue
+            if self.returns is not None:
+                self._forget_return(entry)
+            if active:
+                self._count_out(entry)
             entry.state = GONE
+            self.dequeued += 1
             self.live.release(entry.message.offset, entry.message.size)
-        self.cleared += len(self.entries)
-        self.entries.clear()
-        self.ready.clear()
-        self.returned.clear()
-        self.acquired = self.returning = 0
+        leaving.at = end
+        if not leaving.left:
+            self.leaving.remove(leaving)
+
+    def _count_out(self, entry: Entry) -> None:
+        if entry.state in HELD:
+            self.acquired -= 1
+            if entry.state == RETURNING:
+                self.returning -= 1
+            elif entry.state == PURGED:
+                self.purged -= 1
+        elif self.limits is not None:
+            self.limits.left(entry)
+
+    def emptied(self) -> None:
+        """All messages have been taken out of the queue of a dropped core: of a purge or a record in its midst nothing is left."""
+        self.acquired = self.returning = self.purged = 0
+        self.leaving.clear()
+        if self.returns is not None:
+            self.returns.forget_withheld()
+
+    def settle(self) -> None:
+        """Take out now all that is to leave: somebody is about to look at every message."""
+        while self.leaving:
+            self._take_out(self.leaving[0], self.leaving[0].left)
+
+    @property
+    def left(self) -> int:
+        """How many messages are in ``entries`` that count as gone."""
+        return sum(each.left for each in self.leaving)
+
+    def clear(self) -> Iterator[None]:
+        """Drop everything: the queue is deleted, or a catch-up begins anew.
+
+        Nothing is here any more when this returns, and nobody holds anything of it; the items are the slices of what is left to do.
+        """
+        entries, gone = self.entries, self.left
+        mark_in_hand(entries, self.acquired - (self.purged if self.active else gone))
+        self.cleared += len(entries) - gone
+        self.dequeued += gone
+        self.leaving.clear()
+        self.entries = EntryIndex()
+        lines = self.lines()
+        self.acquired = self.returning = self.purged = 0
+        known: dict[int, Returned] = {}
         if self.returns is not None:
             self._tell_withheld()  # nothing is any more
+            known = self.returns.known
             self.returns.clear()
         if self.limits is not None:
             self.limits.begin(self)
+        return forget(entries, self.live, lines, known)
 
     def sort(self) -> None:
-        """Restore id order after a catch-up filled gaps."""
+        """Restore id order after a catch-up filled gaps. What counts as gone is so."""
+        if self.leaving:
+            self.settle()
         if self.unsorted:
             self.entries.sort()
             self.unsorted = False
@@ -331,7 +424,7 @@ class Queue:
         self.newest_id = max(self.last_id, first_new_id)
         self.ready = deque(self.entries.values())
         self.returned.clear()
-        self.acquired = self.returning = 0
+        self.acquired = self.returning = self.purged = 0
         for entry in self.ready:
             entry.state = READY
         if self.returns is not None and self.returns.known:
@@ -535,10 +628,29 @@ class Queue:
         self.sort()
         return [entry for entry in self.entries.values() if entry.state == READY]
 
-    def unheld_entries(self) -> list[Entry]:
-        """The messages that may be handed out, now or when they are due, in order."""
-        self.sort()
-        return [entry for entry in self.entries.values() if entry.state in (READY, WITHHELD)]
+    def purge(self) -> tuple[int, list[Places]]:
+        """Take all messages that may be handed out, now or when they are due: no client gets or counts them any more.
+
+        Returns:
+            How many these are, and where they are, together with others that are neither READY nor WITHHELD. The caller marks them.
+        """
+        count = self.depth + self.withheld
+        lines = self.lines()
+        self.acquired += count
+        self.purged += count
+        if self.returns is not None:
+            self.returns.forget_withheld()
+        if self.limits is not None:
+            self.limits.purged()
+        return count, lines
+
+    def mark_purged(self, entry: Entry, many: bool) -> None:
+        """A purge has come to ``entry``. ``many``: :meth:`leave` will take it out, and not :meth:`remove`."""
+        if many:
+            entry.state = PURGED
+        else:
+            entry.state = DEQUEUING
+            self.purged -= 1
 
     # -- coming late, and coming back -----------------------------------------------------------------------------
 
@@ -624,20 +736,13 @@ class Queue:
             self.returns.taken()
         self.returns.known.pop(entry.id, None)
 
-    def forget_taken(self) -> None:
-        """Drop handed-out and removed messages from the hand-out structures (after a purge)."""
-        self.ready = deque(entry for entry in self.ready if entry.state == READY)
-        self.returned = [pair for pair in self.returned if pair[1].state == READY]
-        heapify(self.returned)
+    def lines(self) -> list[Places]:
+        """All that holds messages in order to hand them out, given away: this queue hands out nothing of it any more."""
+        lines: list[Places] = [self.ready, self.returned]
+        self.ready, self.returned = deque(), []
         if self.returns is not None:
-            self.returns.compact()
-
-    def lines(self) -> list[deque[Entry]]:
-        """All that holds messages in order to hand them out, given away: this queue hands out nothing more."""
-        returned = deque(entry for _, entry in self.returned)
-        self.returned.clear()
-        withheld = self.returns.give_away() if self.returns is not None else deque()
-        return [self.ready, returned, withheld]
+            lines.append(self.returns.give_away())
+        return lines
 
     def _active_consumer(self) -> str | None:
         """The single active consumer, "" for none; None in a queue that serves all."""
@@ -646,17 +751,23 @@ class Queue:
         active = self.order.active
         return "" if active is None else active.description
 
+    @property
+    def held(self) -> int:
+        """Messages that are handed out, or locked by a transaction, or whose dequeue is not applied."""
+        return self.acquired - self.left
+
     def statistics(self) -> QueueStatistics:
+        left = self.left
         return QueueStatistics(
             vhost=self.vhost,
             name=self.name,
             ready=self.depth,
-            acquired=self.acquired,
+            acquired=self.acquired - left,
             withheld=self.withheld,
             uncommitted=self.uncommitted,
             consumers=len(self.consumers),
             enqueued=self.enqueued,
-            dequeued=self.dequeued,
+            dequeued=self.dequeued + left,
             durable=self.durable,
             replicate=self.level.value,
             policy=self.policy,

@@ -86,6 +86,10 @@ class QueueLimits:
         """``entry`` is neither any more."""
         self.ready_bytes -= entry.message.size
 
+    def purged(self) -> None:
+        """Nothing is ready or withheld any more."""
+        self.ready_bytes = 0
+
     def look(self, queue: Queue) -> None:
         """Report ``queue`` if it has to drop something."""
         if self.drops and self.exceeded(queue):

@@ -9,7 +9,6 @@ a million of them take no look at each: only the first is looked at (``core/movi
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
@@ -90,11 +89,14 @@ class QueueReturns:
         self.withheld = 0
         self._heap = []
 
-    def give_away(self) -> deque[Entry]:
-        """The messages that have a place among the withheld ones; none has one from now on."""
-        entries = deque(entry for _, _, entry in self._heap)
-        self._heap = []
-        return entries
+    def forget_withheld(self) -> None:
+        """None counts as withheld any more."""
+        self.withheld = 0
+
+    def give_away(self) -> list[tuple[int, int, Entry]]:
+        """The places of messages among the withheld ones; none has one from now on."""
+        heap, self._heap = self._heap, []
+        return heap
 
     def counted(self) -> Iterator[tuple[int, Returned]]:
         """(id, what is known) of the messages that came back."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
+from understudy.broker.core.queues import put_off
 from understudy.broker.core.queues.arrival import ANY_CONSUMER
 from understudy.broker.core.queues.entry import Entry
 from understudy.broker.core.queues.queue import Queue
@@ -49,6 +50,7 @@ class Applying:
         self.queues = state.queues
         self.transactions = state.transactions
         self.id_windows = state.id_windows
+        self.put_off = state.put_off
         self.scheduled = state.scheduled
         self.arrived = state.arrived
         self.deciding = self.has_moved = self.deduplicates = False
@@ -158,9 +160,13 @@ class Applying:
     def apply_dequeue(self, groups: list[Group]) -> None:
         for queue_id, ids in groups:
             queue = self.queues.get(queue_id)
-            if queue is not None:
-                for entry_id in ids:
-                    queue.remove(entry_id)
+            if queue is None:
+                continue
+            if len(ids) > put_off.SLICE:
+                self.put_off.add(queue.leave(ids))
+                continue
+            for entry_id in ids:
+                queue.remove(entry_id)
 
     def apply_return(self, groups: list[ReturnGroup]) -> None:
         """Messages come back, with how often they have failed. What is not here has left, or a catch-up brings it with that."""

@@ -12,6 +12,7 @@ from typing import Final
 from understudy.broker.core.queues.arrival import Arrival
 from understudy.broker.core.queues.id_windows import IdWindows
 from understudy.broker.core.queues.messages_again import MessagesAgain
+from understudy.broker.core.queues.put_off import PutOff
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.queues.queue_arguments import FROM_FORMAT_5
 from understudy.broker.core.state.applying import Applying
@@ -34,6 +35,7 @@ class BrokerState:
         applying: what stable records do.
         topology: which queues, exchanges and bindings there are.
         taking: decodes records.
+        put_off: what is left to do for records that are applied.
         scheduled: queues that got something to hand out since the last dispatch (primary).
         arrived: messages with a deadline that came into queues since `MessageExpiry.note_arrivals` (primary).
         overfull: queues that hold more than they may (primary).
@@ -55,6 +57,7 @@ class BrokerState:
         self.live = LiveOffsets()
         self.again = MessagesAgain()
         self.id_windows = IdWindows()
+        self.put_off = PutOff()
         self.scheduled: list[Queue] = []
         self.arrived: list[Arrival] = []
         self.overfull: list[Queue] = []
@@ -124,6 +127,7 @@ class BrokerState:
 
     def put_before_log(self) -> None:
         """The log begins anew: what is held stands before it in the journal, whatever offset it had in the old one."""
+        self.put_off.finish()  # its messages would be counted at places that are not theirs any more
         start = self.log.start
         live = self.live
         later = [e for queue in self.queues.values() for e in queue.entries.values() if e.message.offset > start]

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from understudy.broker.core.queues.arrival import Arrival
 from understudy.broker.core.queues.id_windows import IdWindows
+from understudy.broker.core.queues.put_off import PutOff
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.log import Log
@@ -25,6 +26,8 @@ class Held(Protocol):
     def transactions(self) -> dict[int, TxBuffer]: ...
     @property
     def id_windows(self) -> IdWindows: ...
+    @property
+    def put_off(self) -> PutOff: ...
     @property
     def scheduled(self) -> list[Queue]: ...
     @property

@@ -9,14 +9,16 @@ from understudy.broker.amqp.field_table import FieldTable, decode_table
 from understudy.broker.core.topology.exchanges import exchange_class
 from understudy.broker.log import record
 from understudy.broker.log.exchange_bind_record import decode_exchange_bind
-from understudy.broker.octets.chunks import LARGE_BYTES
+from understudy.broker.octets.chunks import LARGE_BYTES, named_bytes
 
 EMPTY_TABLE: Final = b"\x00\x00\x00\x00"
 """No arguments."""
 
 
 def separate(raw: bytes) -> bytes:
-    """One record of a large batch, by itself: a large body is not copied. What has no body has ids or names to its end."""
+    """One record of a large batch, by itself: a large body is not copied, nor are many ids. All others have names to their end."""
+    if raw[0] == record.DEQUEUE:
+        return named_bytes(memoryview(raw))
     has_body = raw[0] & ~record.TRANSIENT in record.WITH_BODY
     return record.LargeRecord.of(memoryview(raw)) if has_body and len(raw) >= LARGE_BYTES else bytes(raw)
 

@@ -50,6 +50,7 @@ class StateTopology:
         self.transactions = state.transactions
         self.id_windows = state.id_windows
         self._state = state
+        self._put_off = state.put_off
         self._applying = applying
         appliers: dict[Change, Callable[[Any], Any]] = {
             Change.TOPOLOGY: self._apply_topology,
@@ -147,7 +148,7 @@ class StateTopology:
             for queue_id, queue in self.queues.items()
             if queue.level.declared_in_log and queue_id not in declared and (queue.name or not keep_places)
         ]:
-            self.queues.pop(queue_id).clear()
+            self._put_off.add(self.queues.pop(queue_id).clear())
         for raw in applied:
             self.register(raw)
         for change, argument in pending:
@@ -189,7 +190,7 @@ class StateTopology:
         queue.delete()
         self.registry.remove_queue(queue)
         self.queues.pop(queue.id, None)
-        queue.clear()
+        self._put_off.add(queue.clear())
 
     # -- applying -------------------------------------------------------------------------------------------------
 
@@ -205,7 +206,7 @@ class StateTopology:
         if kind == record.QUEUE_DELETE:
             queue = self.queues.pop(record.decode_queue_delete(raw, 5), None)
             if queue is not None:
-                queue.clear()
+                self._put_off.add(queue.clear())
 
     def _apply_windows(self, kind: int, raw: bytes, place: int) -> None:
         """Begin or end the window of an exchange; that of a queue is its own. ``place``: of the record; 0 if this log lacks it."""
@@ -238,9 +239,10 @@ class StateTopology:
             if self._ends_with(queue, epoch):
                 self.image.apply(record.QUEUE_DELETE, record.encode_queue_delete(queue.id, True))
                 self.registry.remove_queue(queue)
-                queue.clear()
+                self._put_off.add(queue.clear())
                 del self.queues[queue.id]
             elif queue.durable:
+                queue.settle()
                 for entry in [
                     e for e in queue.entries.values() if not e.message.persistent and e.id >> ID_EPOCH_SHIFT < epoch
                 ]:

@@ -7,7 +7,7 @@ turn if anybody waits for it; what nobody waits for goes with the next one that 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from understudy.broker.core.queues.entry import GONE, Entry
@@ -206,6 +206,16 @@ class OpenBatch:
             self._dequeues = []
             offset = self._log.append(record.encode_dequeue(self._dequeue_reason, groups))
             self._log.pending.append((offset, DEQUEUE, groups))
+
+    def append_dequeue(self, head: bytes, octets: bytes, queue: Queue, ids: Sequence[int]) -> None:
+        """Append an encoded DEQUEUE of ``queue``: its head, and the octets of ``ids``, which are PURGED or DEQUEUING."""
+        self.close_dequeues()
+        if len(octets) >= LARGE_BYTES:
+            self._log.hold_large()
+        else:
+            octets = bytes(octets)
+        offset = self._log.append(head, octets)
+        self._log.pending.append((offset, DEQUEUE, [(queue.id, ids)]))
 
     # -- publishes ------------------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ class QueueSurvey:
             queue = state.topology.registry.find_queue(vhost_name, name)
             if queue is not None:
                 ready += queue.depth
-                acquired += queue.acquired
+                acquired += queue.held
                 withheld += queue.withheld
                 uncommitted += queue.uncommitted
                 consumers += len(queue.consumers)

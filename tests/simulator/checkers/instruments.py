@@ -6,7 +6,7 @@ queue belongs to is found by the one object that all queues of a node share: its
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -134,6 +134,7 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
 
 _put_before_log, _take_again = BrokerState.put_before_log, Recovery._take_again
 _enqueue, _remove, _clear, _take_over = Queue.enqueue, Queue.remove, Queue.clear, Queue.take_over
+_leave = Queue.leave
 _know, _forget_counts = Queue.know, Queue.forget_counts
 
 
@@ -150,22 +151,37 @@ def _watched_enqueue(self: Queue, entry_id: int, message: Message, deadline_ms: 
 
 
 def _watched_remove(self: Queue, entry_id: int) -> bool:
-    live = self.live
-    if isinstance(live, WatchedLive) and self.logged:
-        entry = self.entries.get(entry_id)
-        if entry is not None:
-            live.flip(self, entry_id, entry.message, entry.deadline_ms)
-            live.flip_return(self, entry_id)
+    if not _is_leaving(self, entry_id):
+        _flip_out(self, [entry_id])
     return _remove(self, entry_id)
 
 
-def _watched_clear(self: Queue) -> None:
-    live = self.live
-    if isinstance(live, WatchedLive) and self.logged:
-        for entry_id, entry in self.entries.items():
-            live.flip(self, entry_id, entry.message, entry.deadline_ms)
-            live.flip_return(self, entry_id)
-    _clear(self)
+def _watched_leave(self: Queue, ids: Sequence[int]) -> Iterator[None]:
+    _flip_out(self, ids)
+    if isinstance(self.live, WatchedLive):
+        self.live.node.world.happened["dequeue in slices"] += 1
+    return _leave(self, ids)
+
+
+def _watched_clear(self: Queue) -> Iterator[None]:
+    _flip_out(self, [entry_id for entry_id in self.entries if not _is_leaving(self, entry_id)])
+    return _clear(self)
+
+
+def _is_leaving(queue: Queue, entry_id: int) -> bool:
+    """True if the message has been counted as gone, and is still in the index."""
+    return any(entry_id in leaving.ids[leaving.at :] for leaving in queue.leaving)
+
+
+def _flip_out(queue: Queue, ids: Iterable[int]) -> None:
+    live = queue.live
+    if not isinstance(live, WatchedLive) or not queue.logged:
+        return
+    for entry_id in ids:
+        entry = queue.entries.get(entry_id)
+        if entry is not None:
+            live.flip(queue, entry_id, entry.message, entry.deadline_ms)
+            live.flip_return(queue, entry_id)
 
 
 def _watched_know(self: Queue, entry_id: int, returned: Returned) -> bool:
@@ -193,6 +209,7 @@ def _watched_forget_counts(self: Queue) -> None:
 
 def _watched_take_over(self: Queue, place: Queue) -> None:
     live = self.live
+    place.settle()
     if isinstance(live, WatchedLive):
         for entry_id, entry in place.entries.items():
             live.flip(place, entry_id, entry.message, entry.deadline_ms)
@@ -228,12 +245,14 @@ def watching_queues() -> Iterator[None]:
     Recovery._take_again = _watched_take_again  # type: ignore[method-assign]
     Queue.enqueue, Queue.remove = _watched_enqueue, _watched_remove  # type: ignore[method-assign]
     Queue.clear, Queue.take_over = _watched_clear, _watched_take_over  # type: ignore[method-assign]
+    Queue.leave = _watched_leave  # type: ignore[method-assign]
     Queue.know, Queue.forget_counts = _watched_know, _watched_forget_counts  # type: ignore[method-assign]
     try:
         yield
     finally:
         Queue.enqueue, Queue.remove = _enqueue, _remove  # type: ignore[method-assign]
         Queue.clear, Queue.take_over = _clear, _take_over  # type: ignore[method-assign]
+        Queue.leave = _leave  # type: ignore[method-assign]
         Queue.know, Queue.forget_counts = _know, _forget_counts  # type: ignore[method-assign]
         BrokerState.put_before_log = _put_before_log  # type: ignore[method-assign]
         Recovery._take_again = _take_again  # type: ignore[method-assign]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def check_limits(node: SimNode) -> None:
     """Raise a violation for a queue of ``node`` in which more is ready than its arguments say."""
     broker, state = node.node.broker, node.node.state
-    if not broker.role.answering or state.overfull:  # a turn is still to end
+    if not broker.role.answering or state.overfull or broker.moving.purging.waiting:  # a turn is still to end
         return
     for queue in state.queues.values():
         limits = queue.limits

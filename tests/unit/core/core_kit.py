@@ -46,9 +46,12 @@ class HeldJournal:
 
 
 def end_turn(node: BrokerNode, flush: bool = False) -> bool:
-    """Both halves of a turn, without what a driver writes in between. Returns whether something was left for later."""
-    node.answer()
-    return node.gather(flush)
+    """A turn, without what a driver writes in between, and those that follow at once. Returns whether something was left."""
+    while True:
+        node.answer()
+        left = node.gather(flush)
+        if not node.after_turn():
+            return left
 
 
 class Core:

@@ -236,8 +236,6 @@ def test_whatever_comes_and_goes_the_order_is_that_of_a_sorted_list(seed: int) -
             gone = chance.choice(sorted(ready))
             queue.remove(gone[1])
             ready.remove(gone)
-        if chance.random() < 0.02:
-            queue.forget_taken()
         assert queue.depth == len(ready)
     assert [(-priority, entry_id) for priority, entry_id in order_of(queue)] == sorted(ready)
 

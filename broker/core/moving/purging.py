@@ -1,0 +1,136 @@
+"""Purging: takes out of a queue at once all that may be handed out, and writes the record of that in slices.
+
+What a purge takes is decided in one step: the queue gives away all that holds messages in order to hand them out
+(`Queue.purge`). From then on no client gets or counts one of them, and what is published later stays.
+
+Looking at a million messages for their ids takes 0.15 s, so it is done in slices, between turns. Then the whole purge is one
+DEQUEUE record, and its client is answered when that is stable. A broker that dies before that record has purged nothing, and no
+client was told that it has.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from understudy.broker.core.queues import put_off
+from understudy.broker.core.queues.entry import READY, WITHHELD, Entry
+from understudy.broker.core.queues.leaving import Places, taken_places
+from understudy.broker.log import record
+from understudy.broker.octets.chunks import LargeBuffer, named_bytes
+
+if TYPE_CHECKING:
+    from understudy.broker.core.moving.port import MovingPort
+    from understudy.broker.core.queues.queue import Queue
+
+ENCODED: Final = 64
+"""So many slices of ids are encoded at once: a millisecond, as the ids need no look at a message."""
+_DONE: Final = object()
+
+
+class Purge:
+    """One that is under way.
+
+    Attributes:
+        count: of the messages that it takes.
+        then: called when its record is appended.
+    """
+
+    __slots__ = ("_batch", "_queue", "count", "then")
+
+    def __init__(self, broker: MovingPort, queue: Queue, count: int) -> None:
+        self._batch = broker.batch
+        self._queue = queue
+        self.count = count
+        self.then: Callable[[], None] | None = None
+
+    def work(self, lines: list[Places]) -> Iterator[None]:
+        """Take the messages in ``lines`` out; the items are slices of that."""
+        queue = self._queue
+        entries = queue.entries
+        taken: list[array[int]] = []
+        for line in lines:
+            while line:
+                ids = array("Q", sorted(self._marked(taken_places(line))))
+                if queue.entries is not entries:
+                    break  # the queue is gone with all its messages
+                if not queue.logged:
+                    self._remove(ids)
+                elif ids:
+                    taken.append(ids)
+                yield
+        if taken and queue.entries is entries and not queue.deleted:
+            yield from self._append(in_order(taken))
+        if self.then is not None:
+            self.then()
+
+    def _marked(self, entries: Iterable[Entry]) -> Iterator[int]:
+        queue = self._queue
+        many = queue.logged and self.count > put_off.SLICE
+        for entry in entries:
+            if entry.state in (READY, WITHHELD):
+                queue.mark_purged(entry, many)
+                yield entry.id
+
+    def _remove(self, ids: Iterable[int]) -> None:
+        for entry_id in ids:
+            self._queue.remove(entry_id)
+
+    def _append(self, slices: Iterator[array[int]]) -> Iterator[None]:
+        """Append the record."""
+        ids = array("Q")
+        octets = LargeBuffer()
+        for number, each in enumerate(slices, 1):
+            ids += each
+            octets.take(record.encode_ids(each))
+            if number % ENCODED == 0:
+                yield
+        head = record.encode_dequeue_head(record.PURGED, self._queue.id, len(ids))
+        self._batch.append_dequeue(head, named_bytes(octets), self._queue, ids)
+
+
+class Purging:
+    """One per broker.
+
+    Attributes:
+        waiting: purges that have not come to their records.
+    """
+
+    def __init__(self, broker: MovingPort) -> None:
+        self._broker = broker
+        self.waiting: deque[Iterator[None]] = deque()
+
+    def purge(self, queue: Queue) -> tuple[int, Purge | None]:
+        """Take out all that may be handed out of ``queue``, now or later; what is handed out or embargoed stays.
+
+        Returns:
+            How many messages that are; and the purge, if its record is not appended yet.
+        """
+        count, lines = queue.purge()
+        purge = Purge(self._broker, queue, count)
+        work = purge.work(lines)
+        if sum(map(len, lines)) <= put_off.SLICE:
+            put_off.run(work)
+            return count, None
+        self.waiting.append(work)
+        return count, purge
+
+    def step(self) -> None:
+        """Do the next slice, if there is one."""
+        if self.waiting and next(self.waiting[0], _DONE) is _DONE:
+            self.waiting.popleft()
+
+
+def in_order(slices: list[array[int]]) -> Iterator[array[int]]:
+    """The same ids, each slice of which is in order, all in order."""
+    slices.sort(key=lambda ids: ids[0])
+    if all(slices[at][-1] < slices[at + 1][0] for at in range(len(slices) - 1)):
+        yield from slices
+        return
+    merged = merge(*slices)
+    while ids := array("Q", islice(merged, put_off.SLICE)):
+        yield ids

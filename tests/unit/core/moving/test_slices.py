@@ -1,0 +1,312 @@
+"""Purges and deletions of long queues: each turn works on few messages, and what a client sees is as if there were one turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.unit.core.core_kit import Client, Core, publish
+from understudy.broker.amqp.methods import (
+    BASIC_ACK,
+    BASIC_GET,
+    BASIC_GET_OK,
+    BASIC_NACK,
+    BASIC_REJECT,
+    QUEUE_DECLARE,
+    QUEUE_DECLARE_OK,
+    QUEUE_DELETE,
+    QUEUE_DELETE_OK,
+    QUEUE_PURGE,
+    QUEUE_PURGE_OK,
+    TX_COMMIT,
+    TX_SELECT,
+    encode_method,
+)
+from understudy.broker.core.queues import put_off
+from understudy.broker.core.queues.entry_index import EntryIndex
+from understudy.broker.core.queues.queue import Queue
+from understudy.broker.log import frame, record
+from understudy.broker.log.live_offsets import LiveOffsets
+
+SLICE = 3
+LONG = 20
+PASSIVE: tuple[Any, ...] = (True, False, False, False, False, {})
+
+
+@pytest.fixture(autouse=True)
+def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(put_off, "SLICE", SLICE)
+
+
+class Bench:
+    """A core with a queue, whose turns are ended one by one."""
+
+    def __init__(self, arguments: dict[str, Any] | None = None, *, exclusive: bool = False) -> None:
+        self.journal: list[bytes] = []
+        self.core = Core(journal=self)
+        self.client, self.other = self.core.client(channels=2), self.core.client()
+        self.core.queue(self.other, "dead")
+        self.core.queue(self.client, "q", arguments, exclusive=exclusive)
+
+    def append(self, frame: bytes) -> None:
+        self.journal.append(bytes(frame))
+
+    def begin_anew(self, checkpoint: bytes) -> None:
+        raise AssertionError("no catch-up is expected")
+
+    def sync_now(self) -> None:
+        pass
+
+    @property
+    def queue(self) -> Queue:
+        found = self.core.node.state.topology.registry.find_queue("/", "q")
+        assert found is not None
+        return found
+
+    def fill(self, count: int = LONG) -> None:
+        self.client.send(*[publish("q", b"%d" % number) for number in range(count)])
+        self.core.sync()
+        self.client.heard()
+
+    def ask(self, client: Client, key: int, *args: Any, channel: int = 1) -> None:
+        """The method is taken; no turn ends."""
+        client.connection.receive(encode_method(channel, key, *args))
+
+    def turn(self) -> bool:
+        """One turn, and the disk; returns whether another one follows at once."""
+        node = self.core.node
+        node.answer()
+        node.gather(True)
+        again = node.after_turn()
+        node.durable_to(node.gate.appended)
+        return again
+
+    def said(self, client: Client, key: int) -> list[tuple[Any, ...]]:
+        return [event[2] for event in client.events() if event[1] == key]
+
+    def count(self) -> int:
+        """As the other client sees it."""
+        self.ask(self.other, QUEUE_DECLARE, "q", *PASSIVE)
+        self.turn()
+        self.turn()
+        ((_, count, _),) = self.said(self.other, QUEUE_DECLARE_OK)
+        return int(count)
+
+    def dequeues(self) -> list[tuple[int, list[int]]]:
+        """(Reason, ids) of each DEQUEUE in the journal."""
+        return [
+            (reason, [entry_id for _, ids in groups for entry_id in ids])
+            for batch in self.journal
+            if batch.startswith(frame.BATCH_MAGIC)
+            for kind, at, end in record.records_of(batch, frame.BATCH_HEADER_BYTES)
+            if kind == record.DEQUEUE
+            for reason, groups in [record.decode_dequeue(batch, at)]
+        ]
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Returns how many messages were looked at, or freed, since it was called last."""
+    done = [0]
+
+    def counted(owner: type, name: str) -> None:
+        real = getattr(owner, name)
+
+        def count(*args: Any) -> Any:
+            done[0] += 1
+            return real(*args)
+
+        monkeypatch.setattr(owner, name, count)
+
+    counted(EntryIndex, "pop")
+    counted(EntryIndex, "pop_last")
+    counted(LiveOffsets, "release")
+
+    def since() -> int:
+        count, done[0] = done[0], 0
+        return count
+
+    return since
+
+
+def held(bench: Bench, count: int) -> list[int]:
+    """Tags of messages that the client has got and not settled."""
+    for _ in range(count):
+        bench.ask(bench.client, BASIC_GET, "q", False)
+        bench.turn()
+    return [args[0] for args in bench.said(bench.client, BASIC_GET_OK)]
+
+
+@pytest.mark.parametrize("ask", [(QUEUE_PURGE, "q", False), (QUEUE_DELETE, "q", False, False, False)])
+def test_no_turn_works_on_more_than_a_slice(work: Callable[[], int], ask: tuple[Any, ...]) -> None:
+    bench = Bench()
+    bench.fill()
+    work()
+    bench.ask(bench.client, *ask)
+    turns = most = total = 0
+    quiet = 0
+    while quiet < 3:
+        quiet = 0 if bench.turn() else quiet + 1
+        turns += 1
+        done = work()
+        most, total = max(most, done), total + done
+    assert (
+        most <= 2 * 2 * SLICE
+    )  # a turn that applies has two slices; each message is taken out of the index, and released
+    assert total == 2 * LONG
+    assert turns >= LONG // SLICE
+    assert not bench.core.node.state.live.total_octets()
+
+
+def test_a_purge_is_one_record_and_others_go_on_meanwhile() -> None:
+    bench = Bench()
+    bench.fill()
+    first = bench.queue.last_id - LONG + 1
+    bench.ask(bench.client, QUEUE_PURGE, "q", False)
+    assert bench.turn()
+    assert bench.count() == 0
+    bench.ask(bench.other, BASIC_GET, "q", True)
+    bench.other.connection.receive(publish("q", b"later"))
+    bench.turn()
+    assert bench.other.heard() == ["basic.get-empty"]
+    assert not bench.dequeues()
+    assert not bench.said(bench.client, QUEUE_PURGE_OK)
+    while bench.turn():
+        pass
+    bench.core.sync()
+    assert bench.said(bench.client, QUEUE_PURGE_OK) == [(LONG,)]
+    assert bench.dequeues() == [(record.PURGED, list(range(first, first + LONG)))]
+    assert bench.count() == 1
+
+
+def test_counts_are_right_while_a_purge_is_taken_out() -> None:
+    bench = Bench()
+    bench.fill()
+    held(bench, 2)
+    bench.ask(bench.client, QUEUE_PURGE, "q", False)
+    queue = bench.queue
+    while not queue.leaving:
+        bench.turn()
+    while queue.leaving:
+        seen = queue.statistics()
+        assert (seen.ready, seen.acquired, seen.dequeued, seen.enqueued) == (0, 2, LONG - 2, LONG)
+        assert queue.held == 2
+        bench.turn()
+    assert len(queue.entries) == queue.acquired == 2
+    assert queue.purged == 0
+
+
+def test_what_is_handed_out_or_in_a_transaction_stays() -> None:
+    bench = Bench()
+    bench.fill()
+    first, second, third = held(bench, 3)
+    bench.ask(bench.client, BASIC_NACK, third, False, True)  # at its place again: the ids are in no order
+    bench.ask(bench.client, TX_SELECT)
+    bench.ask(bench.client, BASIC_ACK, first, False)
+    bench.ask(bench.client, QUEUE_PURGE, "q", False)
+    bench.core.sync()
+    assert bench.said(bench.client, QUEUE_PURGE_OK) == [(LONG - 2,)]
+    ((_, ids),) = bench.dequeues()
+    assert ids == sorted(ids)
+    bench.ask(bench.client, TX_COMMIT)
+    bench.core.sync()
+    assert len(bench.queue.entries) == 1
+    bench.ask(bench.client, BASIC_REJECT, second, True)
+    bench.ask(bench.client, TX_COMMIT)
+    bench.core.sync()
+    assert bench.count() == 1
+
+
+def test_a_second_purge_takes_what_came_meanwhile() -> None:
+    bench = Bench()
+    bench.fill()
+    bench.ask(bench.client, QUEUE_PURGE, "q", False)
+    bench.turn()
+    bench.other.connection.receive(b"".join(publish("q", b"y") for _ in range(5)))
+    bench.turn()
+    bench.turn()
+    bench.ask(bench.other, QUEUE_PURGE, "q", False)
+    bench.core.sync()
+    assert bench.said(bench.client, QUEUE_PURGE_OK) == [(LONG,)]
+    assert bench.said(bench.other, QUEUE_PURGE_OK) == [(5,)]
+    assert not bench.queue.entries
+    assert [len(ids) for _, ids in bench.dequeues()] == [LONG, 5]
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3, 9, 12])
+def test_a_queue_may_be_deleted_and_declared_anew_while_it_is_purged(turns: int) -> None:
+    bench = Bench()
+    bench.fill()
+    bench.ask(bench.client, QUEUE_PURGE, "q", False)
+    for _ in range(turns):
+        bench.turn()
+    bench.ask(bench.other, QUEUE_DELETE, "q", False, True, False)
+    bench.ask(bench.other, QUEUE_DECLARE, "q", False, True, False, False, False, {})
+    bench.other.connection.receive(publish("q", b"new"))
+    for _ in range(3):  # each method waits for the answer to the one before it
+        bench.core.sync()
+    assert bench.said(bench.other, QUEUE_DELETE_OK) == [(0,)]
+    assert bench.said(bench.client, QUEUE_PURGE_OK) == [(LONG,)]
+    assert bench.count() == 1
+    assert len(bench.queue.entries) == 1
+
+
+def test_what_was_handed_out_of_a_deleted_queue_is_gone_at_once() -> None:
+    """It is no dead letter, whatever becomes of it."""
+    bench = Bench({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    bench.fill()
+    acked, rejected, requeued, _ = held(bench, 4)
+    bench.ask(bench.other, QUEUE_DELETE, "q", False, False, False)
+    while not bench.said(bench.other, QUEUE_DELETE_OK):
+        bench.turn()
+    bench.ask(bench.client, BASIC_ACK, acked, False)
+    bench.ask(bench.client, BASIC_REJECT, rejected, False)
+    bench.ask(bench.client, BASIC_REJECT, requeued, True)
+    bench.core.sync()
+    assert not bench.dequeues()
+    state = bench.core.node.state
+    dead = state.topology.registry.find_queue("/", "dead")
+    assert dead is not None
+    assert not dead.entries
+    assert not state.live.total_octets()
+    assert not bench.client.heard()
+
+
+def test_a_queue_outside_the_log_is_purged_without_a_record() -> None:
+    bench = Bench(exclusive=True)
+    bench.fill()
+    bench.ask(bench.client, QUEUE_PURGE, "q", False)
+    bench.core.sync()
+    assert bench.said(bench.client, QUEUE_PURGE_OK) == [(LONG,)]
+    queue = bench.queue
+    assert (len(queue.entries), queue.acquired, queue.purged, queue.depth) == (0, 0, 0, 0)
+
+
+def test_nothing_is_handed_out_that_counts_as_gone_when_a_broker_is_promoted() -> None:
+    bench = Bench()
+    bench.fill()
+    state = bench.core.node.state
+    queue = bench.queue
+    queue.active = False  # as on a backup
+    kept, *ids = list(queue.entries)
+    state.applying.apply_dequeue([(queue.id, ids)])
+    assert state.put_off.waiting
+    assert queue.depth == 1
+    queue.activate(0, 0)
+    assert [entry.id for entry in queue.ready] == [kept]
+    assert (queue.acquired, queue.depth) == (0, 1)
+    state.put_off.finish()
+    assert list(queue.entries) == [kept]
+
+
+def test_the_client_of_a_purge_may_go() -> None:
+    bench = Bench()
+    bench.fill()
+    bench.ask(bench.client, QUEUE_PURGE, "q", False)
+    bench.turn()
+    bench.client.connection.lost("test")
+    bench.core.sync()
+    assert not bench.queue.entries
+    assert len(bench.dequeues()) == 1
