@@ -128,10 +128,10 @@ def _carried_out(wishes: Wishes, folder: Path, *, as_json: bool) -> dict[str, An
     from understudy.client.demo.broker_group import GroupError  # noqa: PLC0415  # as in stress
     from understudy.client.demo.session import LostError, RefusedError  # noqa: PLC0415  # as in stress
     from understudy.client.demo.signalled import run_until_signalled  # noqa: PLC0415  # as in stress
-    from understudy.client.stress.place import PlaceError  # noqa: PLC0415  # as in stress
-    from understudy.client.stress.report import report_text  # noqa: PLC0415  # as in stress
+    from understudy.client.stress.places.place import PlaceError  # noqa: PLC0415  # as in stress
+    from understudy.client.stress.report.summary import report_text  # noqa: PLC0415  # as in stress
+    from understudy.client.stress.report.view import make_view  # noqa: PLC0415  # as in stress
     from understudy.client.stress.run import Stress  # noqa: PLC0415  # as in stress
-    from understudy.client.stress.view import make_view  # noqa: PLC0415  # as in stress
 
     try:
         run = Stress(wishes, wishes.make_place(folder / "cluster"), folder, make_view(Console(stderr=as_json)))

@@ -16,11 +16,11 @@ import attrs
 from understudy.client.demo.broker_group import GroupError
 from understudy.client.demo.read_back import DIGEST_PAGE, READER, agree, digests_of
 from understudy.client.demo.session import LostError, RefusedError
-from understudy.client.stress.connection import Connection, Session
-from understudy.client.stress.delivery_order import misdelivered
-from understudy.client.stress.watch import Watch
-from understudy.client.stress.worker import message_of
-from understudy.client.stress.workloads import Workload
+from understudy.client.stress.faults.watch import Watch
+from understudy.client.stress.libraries.connection import Connection, Session
+from understudy.client.stress.workloads.by_name import Workload
+from understudy.client.stress.workloads.delivery_order import misdelivered
+from understudy.client.stress.workloads.worker import message_of
 from understudy.client.verdicts.case import Case
 from understudy.client.verdicts.client_log import Message, read_logs
 from understudy.client.verdicts.content import BrokerContent, QueueContent

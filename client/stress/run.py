@@ -16,20 +16,20 @@ from understudy.client.demo.audited import AuditError, audit_problems, audited
 from understudy.client.demo.broker_group import GroupError
 from understudy.client.demo.session import LostError, RefusedError, strays_logged
 from understudy.client.demo.tally import Tally
-from understudy.client.stress.conductor import Conductor
-from understudy.client.stress.connection import Session
 from understudy.client.stress.evidence import Evidence, gather, judged
-from understudy.client.stress.libraries import LIBRARIES
-from understudy.client.stress.local_place import FEED
-from understudy.client.stress.nemeses import Plan
-from understudy.client.stress.page import make_page
-from understudy.client.stress.place import Place, PlaceError
-from understudy.client.stress.report import Role, Run, make_report
-from understudy.client.stress.view import View
-from understudy.client.stress.watch import Watch
+from understudy.client.stress.faults.conductor import Conductor
+from understudy.client.stress.faults.nemeses import Plan
+from understudy.client.stress.faults.watch import Watch
+from understudy.client.stress.libraries.by_name import LIBRARIES
+from understudy.client.stress.libraries.connection import Session
+from understudy.client.stress.places.local import FEED
+from understudy.client.stress.places.place import Place, PlaceError
+from understudy.client.stress.report.page import make_page
+from understudy.client.stress.report.summary import Role, Run, make_report
+from understudy.client.stress.report.view import View
 from understudy.client.stress.wishes import Wishes
-from understudy.client.stress.worker import Worker
-from understudy.client.stress.workloads import WORKLOADS, Cast
+from understudy.client.stress.workloads.by_name import WORKLOADS, Cast
+from understudy.client.stress.workloads.worker import Worker
 from understudy.client.verdicts.client_log import ClientLog, Entry
 
 START_S: Final = 60.0

@@ -12,14 +12,14 @@ from typing import Any, Final
 import attrs
 
 from understudy.client.demo.audited import DETAIL
-from understudy.client.stress.compose_place import ComposePlace, compose_means
-from understudy.client.stress.conductor import Goal
-from understudy.client.stress.libraries import LIBRARIES
-from understudy.client.stress.local_place import LocalPlace, LocalWishes, local_means
-from understudy.client.stress.local_store import FILE, SERVICES, ZOOKEEPER
-from understudy.client.stress.nemeses import NEMESES, possible
-from understudy.client.stress.place import Place
-from understudy.client.stress.workloads import WORKLOADS
+from understudy.client.stress.faults.conductor import Goal
+from understudy.client.stress.faults.nemeses import NEMESES, possible
+from understudy.client.stress.libraries.by_name import LIBRARIES
+from understudy.client.stress.places.compose import ComposePlace, compose_means
+from understudy.client.stress.places.local import LocalPlace, LocalWishes, local_means
+from understudy.client.stress.places.local_store import FILE, SERVICES, ZOOKEEPER
+from understudy.client.stress.places.place import Place
+from understudy.client.stress.workloads.by_name import WORKLOADS
 
 ALL: Final = "all"
 LOCAL: Final = "local"

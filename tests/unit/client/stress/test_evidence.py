@@ -14,7 +14,7 @@ import pytest
 from understudy.client.demo.broker_group import BrokerView
 from understudy.client.stress import evidence
 from understudy.client.stress.evidence import Evidence
-from understudy.client.stress.workloads import WORKLOADS
+from understudy.client.stress.workloads.by_name import WORKLOADS
 from understudy.client.verdicts import BrokerContent, Message
 
 QUEUES = ["q"]

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.client.stress.test_figures import history
-from tests.unit.client.stress.test_page import SETTING
+from tests.unit.client.stress.report.test_figures import history
+from tests.unit.client.stress.report.test_page import SETTING
 from understudy.client.stress.command import exit_code
-from understudy.client.stress.connection import Session
-from understudy.client.stress.fifo import Consumer
-from understudy.client.stress.report import Role, Run, make_report, report_text
-from understudy.client.stress.workloads import WORKLOADS, Cast
+from understudy.client.stress.libraries.connection import Session
+from understudy.client.stress.report.summary import Role, Run, make_report, report_text
+from understudy.client.stress.workloads.by_name import WORKLOADS, Cast
+from understudy.client.stress.workloads.fifo import Consumer
 from understudy.client.verdicts import BrokerContent, Case, ClientLog, Event, History, Kind, Message, Violation
 from understudy.client.verdicts.history import Receipt, Sent, Transaction
 

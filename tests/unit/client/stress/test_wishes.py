@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import typer
 
-from understudy.client.stress import local_place, stress
-from understudy.client.stress.conductor import Goal
-from understudy.client.stress.nemeses import NEMESES
+from understudy.client.stress import stress
+from understudy.client.stress.faults.conductor import Goal
+from understudy.client.stress.faults.nemeses import NEMESES
+from understudy.client.stress.places import local
 from understudy.client.stress.wishes import WishError, Wishes, asked
 
 OPTIONS: dict[str, Any] = {
@@ -61,7 +62,7 @@ def test_without_docker_there_is_no_compose(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_all_is_what_the_place_can_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_place, "_can_mount", lambda: False)
+    monkeypatch.setattr(local, "_can_mount", lambda: False)
     names = wishes().nemeses
     assert {"kill-primary", "pause-primary", "cut", "delay"} <= set(names) < NEMESES.keys()
     assert not {"zk-kill", "store-cut", "disk-full", "disconnect-primary"} & set(names)

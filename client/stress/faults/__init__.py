@@ -1,0 +1,1 @@
+"""Faults: their kinds, when they strike and are healed, and what brokers say of themselves meanwhile."""

@@ -1,0 +1,1 @@
+"""The client libraries of a run, each behind one interface, `connection`."""

@@ -1,0 +1,1 @@
+"""What clients do under load: one workload a file, the worker that does it, and what must be true at its end."""
