@@ -318,12 +318,16 @@ class Queue:
     def leave(self, ids: Sequence[int]) -> Iterator[None]:
         """Take many applied messages away for good: they count as gone at once, and the items are the slices of the work.
 
-        Until that is done they count as ``acquired``, which no broker hands out.
+        Until that is done they count as ``acquired``, which no broker hands out. A primary that has written the record holds them
+        already. What an earlier primary has written is applied before this one answers, while its messages are READY here: nothing
+        of that is put off.
         """
         leaving = Leaving(ids)
         self.leaving.append(leaving)
         if not self.active:
             self.acquired += len(ids)
+        elif (first := self.entries.get(ids[0])) is None or first.state not in HELD:
+            self._take_out(leaving, len(ids))
         return self._leave(leaving)
 
     def _leave(self, leaving: Leaving) -> Iterator[None]:

@@ -301,6 +301,18 @@ def test_nothing_is_handed_out_that_counts_as_gone_when_a_broker_is_promoted() -
     assert list(queue.entries) == [kept]
 
 
+def test_what_an_earlier_primary_has_taken_out_is_gone_at_once() -> None:
+    """Its record is applied when this broker leads already, and has made every message ready."""
+    bench = Bench()
+    bench.fill()
+    queue = bench.queue
+    kept, *ids = list(queue.entries)
+    bench.core.node.state.applying.apply_dequeue([(queue.id, ids)])
+    assert list(queue.entries) == [kept]
+    assert (queue.depth, queue.acquired) == (1, 0)
+    assert held(bench, 2) == [1]
+
+
 def test_the_client_of_a_purge_may_go() -> None:
     bench = Bench()
     bench.fill()
