@@ -5,6 +5,7 @@ What a broker in the in-sync set holds, others count on: a catch-up, which drops
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from understudy.broker.core.broker import Broker
@@ -43,7 +44,9 @@ class Admission:
         log_format: LogFormat,
         backups: dict[BrokerId, RemoteBackup],
         host: AdmissionHost,
+        proof_wanted: Callable[[], bool],
     ) -> None:
+        """``proof_wanted``: the store has lost the group, and members are asked for the proof (`WrittenAnew`)."""
         self._config = config
         self._broker = broker
         self._log = broker.log
@@ -52,6 +55,7 @@ class Admission:
         self._log_format = log_format
         self._backups = backups
         self._host = host
+        self._proof_wanted = proof_wanted
 
     def synchronize(self, link: Link, sync: wire.Sync) -> None:
         """A backup has linked and says in ``sync`` what it holds. It resumes if the kept log reaches it; else it is caught up.
@@ -59,8 +63,7 @@ class Admission:
         A listed one that cannot resume is sent away, and has to leave the set first.
         """
         log = self._log
-        change = self._in_sync.change
-        if change is not None and change.broker == link.peer:
+        if not self._is_settled(link.peer):
             link.close(f"whether {link.peer} is in the in-sync set is being settled")  # its guard stands meanwhile
             return
         bar = self._in_sync.group.bar_of(link.peer)
@@ -105,6 +108,24 @@ class Admission:
             group = self._in_sync.group
             link.send(wire.encode_catch_up(self._epoch, group.founding, group.forced))
         self._host.status_changed()
+
+    def _is_settled(self, peer: BrokerId) -> bool:
+        """False if ``peer`` may not link, because a change of the set that concerns it is on its way.
+
+        A store that has lost the group settles nothing, and its acknowledgement may complete the proof by which the group is
+        written anew. A removal then counts as not done, an add as done.
+        """
+        change = self._in_sync.change
+        if change is None or change.broker != peer:
+            return True
+        if not self._proof_wanted():
+            return False
+        backup = self._backups.get(peer)
+        if backup is None or (not backup.listed and backup.guard is None):
+            return False
+        if not backup.listed:
+            backup.counts_as_listed(self._broker.clock.now_ms)
+        return True
 
     def _resume(self, backup: RemoteBackup, sync: wire.Sync, common: int) -> None:
         assert backup.link is not None

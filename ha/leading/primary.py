@@ -122,7 +122,9 @@ class Primary:
         self.absent = AbsentBackups(config.broker)
         broker.state.applying.on_moved.append(self._moved)
         self.log_format = LogFormat(broker.log, config.newest_record_format)
-        self._admission = Admission(config, broker, group.epoch, self.in_sync, self.log_format, self.backups, host)
+        self._admission = Admission(
+            config, broker, group.epoch, self.in_sync, self.log_format, self.backups, host, lambda: self.anew.waits
+        )
         self._fitness = Fitness(config, broker.log, self.in_sync, coordination, next_request, vouched, host)
         self._stable = broker.log.applied
         self._foreign: dict[BrokerId, int] = {}  # by broker, the founding for which it was refused

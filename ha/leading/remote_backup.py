@@ -273,10 +273,14 @@ class RemoteBackup:
 
     def enters_set(self, now_ms: int) -> None:
         """Note that the store lists the backup: it waits no more behind its guard, and is told READY."""
+        self.counts_as_listed(now_ms)
+        self.tell(BrokerStatus.READY.value)
+
+    def counts_as_listed(self, now_ms: int) -> None:
+        """Note that the store lists the backup, or may: completions wait for it as for a member."""
         self._move(BackupEvent.LIST)
         self.guard = None
         self.progress_ms = now_ms
-        self.tell(BrokerStatus.READY.value)
 
     def to_leave(self, reason: str) -> None:
         """Note why the backup is to be expelled as things stand, "" if it is not."""

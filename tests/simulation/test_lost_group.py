@@ -143,6 +143,59 @@ def test_an_add_whose_answer_was_lost_counts_as_done() -> None:
         group.ready()
 
 
+def test_an_add_whose_answer_was_lost_and_whose_link_broke() -> None:
+    """The joiner links again, though the change that lists it is still open: its acknowledgement completes the proof."""
+    with scenario(brokers=2, min_insync=1, backup_timeout_ms=1_000) as group:
+        hand = group.hand()
+        hand(calls.declare, "q")
+        primary, (joiner,) = group.primary, group.backups
+        group.crash(joiner)
+        group.until("it is out", lambda: group.members == (primary.name,))
+        store = group.cluster.store
+        store.lose_answers.add(primary.name)
+        joiner.start()
+        group.until("it is listed, and nobody has heard of it", lambda: len(held(group).members) == 2)
+        group.crash(joiner)
+        store.lose_group(None, with_history=True)
+        group.until("it is noticed", lambda: bool(primary.ha.stored.missing))
+        joiner.start()
+        group.until("the primary writes it", lambda: not store.lost)
+        assert held(group).members == ("b1", "b2")
+        hand(publish_confirmed, "q", b"one")
+        group.ready()
+
+
+@pytest.mark.parametrize("lost_answer", [True, False])
+def test_a_removal_that_was_on_its_way_counts_as_not_done(lost_answer: bool) -> None:
+    """The member links again, though its removal is still open; no process has ended, but for the lost answer's."""
+    with scenario(brokers=3, backup_timeout_ms=1_000) as group:
+        hand = group.hand()
+        hand(calls.declare, "q")
+        primary, (member, _) = group.primary, group.backups
+        assert primary.ha.primary is not None
+        in_sync = primary.ha.primary.in_sync
+        store = group.cluster.store
+        if lost_answer:
+            store.lose_answers.add(primary.name)
+            group.crash(member)
+            group.until("it is out, and nobody has heard of it", lambda: len(held(group).members) == 2)
+        else:
+            group.cut_both(primary, member)
+        order = hand.begin(publish_confirmed, "q", b"one")
+        group.until("its removal is asked for", lambda: in_sync.change is not None)
+        store.lose_group(None, with_history=True)
+        group.until("it is noticed", lambda: bool(primary.ha.stored.missing))
+        group.run_ms(8_000)
+        assert store.lost
+        group.mend()
+        if lost_answer:
+            member.start()
+        group.until("the primary writes it", lambda: not store.lost)
+        group.until("confirmed", lambda: order.over)
+        group.ready()
+        assert held(group).members == ("b1", "b2", "b3")
+
+
 def test_a_primary_whose_successor_has_begun_writes_nothing() -> None:
     """The old primary is cut off from all; its successor led before the store lost the group, and writes it anew."""
     with scenario(backup_timeout_ms=10_000_000) as group:
