@@ -6,8 +6,8 @@ again in AGAIN notes (``log/again_note.py``). Then nothing lives there, and the 
 then the files. A pass never removes anything itself. Killed at any step, it has added notes that say what is so anyway.
 
 **When.** A pass begins when what is dead outweighs what lives two to one, and fills at least half a segment. Its victims are as few
-of the oldest as free enough that no more is dead than lives. So of three octets written at most one is written again, and a queue
-that moves on in order is never written again at all.
+of the oldest as free enough that no more is dead than lives. So of three octets written about one is written again, more when what
+lives fills about one segment, and a queue that moves on in order is never written again at all. What lives is counted once a queue.
 
 **Why the oldest, and not the emptiest.** A record that takes a message away must not go before the record that brought it, else a
 recovery brings the message back. From the oldest on that holds by itself.
@@ -58,7 +58,8 @@ LEAST_SHARE: Final = 2
 MOST_TRIES: Final = 3
 """So many passes up to the same offset are begun: a message that moves during a pass takes its place to where it goes."""
 
-_Found = tuple[Queue, Entry]
+_Found = tuple[Queue, int]
+"""A place: queue and replication id. Nothing is held by it that has left the queue meanwhile."""
 
 
 @attrs.define
@@ -80,15 +81,16 @@ class _Pass:
 
     Attributes:
         limit: an offset, the last of its bucket.
-        found: messages of the last page that are not written yet, the next one last.
-        shared: of messages that are in several queues: their entries, so that each is written once.
+        found: places of messages of the last page that are not written yet, the next one last.
+        shared: places of messages that are in several queues, so that each is written once. The key is the ``id`` of a message
+            that may have gone since: places of one key may be of several messages.
         looked_through: no page is left.
     """
 
     def __init__(self, limit: int, state: BrokerState) -> None:
         self.limit = limit
         self.found: list[_Found] = []
-        self.shared: dict[int, tuple[Message, list[_Found]]] = {}
+        self.shared: dict[int, list[_Found]] = {}
         self.looked_through = False
         self._pages = self._all_pages(state)
 
@@ -110,9 +112,9 @@ class _Pass:
             message = entry.message
             if message.offset <= limit:
                 if message.shared:
-                    self.shared.setdefault(id(message), (message, []))[1].append((queue, entry))
+                    self.shared.setdefault(id(message), []).append((queue, entry.id))
                 else:
-                    self.found.append((queue, entry))
+                    self.found.append((queue, entry.id))
         self.found.reverse()
 
     def next_message(self) -> list[_Found]:
@@ -120,7 +122,7 @@ class _Pass:
         if self.found:
             return [self.found.pop()]
         if self.looked_through and self.shared:
-            return self.shared.popitem()[1][1]
+            return self.shared.popitem()[1]
         return []
 
     @property
@@ -243,17 +245,16 @@ class Compaction:
         return True
 
     def _settle(self) -> bool:
-        """Settle the notes that can be."""
+        """Settle the oldest note that can be: one a slice, since the places of many would be changed in one go."""
         state = self._state
         first = state.first_unresolved()
-        done = False
         for unsettled in self._again.unsettled.values():
             if not unsettled.ending and unsettled.settled_after < first:
                 unsettled.end()
-                done = True
                 ended = self._again.end_of(unsettled, state.queues, state.log.applied)
                 self._gate.append_note(journal_gate.SETTLED, ended.encode(), _Settled(self._again, unsettled, state))
-        return done
+                return True
+        return False
 
     def _go_on(self, going: _Pass) -> None:
         """Look through the next page, if the last one is written, and write the next note."""
@@ -262,21 +263,27 @@ class Compaction:
         messages: list[tuple[Message, list[AgainTarget]]] = []
         size = 0
         while size < SLICE_BYTES and (places := going.next_message()):
-            size += max(self._take(places, going.limit, messages), ENTRY_BYTES * len(places))
+            size += max(self._take(going, places, messages), ENTRY_BYTES * len(places))
         if messages:
             self._write(messages)
         if going.over:
             self._pass = None
 
-    def _take(self, places: list[_Found], limit: int, messages: list[tuple[Message, list[AgainTarget]]]) -> int:
+    def _take(self, going: _Pass, places: list[_Found], messages: list[tuple[Message, list[AgainTarget]]]) -> int:
         """Put one message on ``messages``, if it is still there; returns about how many octets that is."""
         state = self._state
         targets = []
-        for queue, entry in places:
-            message = entry.message
-            if message.offset > limit or queue.entries.get(entry.id) is not entry or queue.deleted:
+        taken: Message | None = None
+        for queue, entry_id in places:
+            entry = queue.entries.get(entry_id)
+            if entry is None or entry.message.offset > going.limit or queue.deleted:
                 continue
+            message = entry.message
             if message.persistent and queue.durable:
+                if taken is not None and taken is not message:
+                    going.found.append((queue, entry_id))
+                    continue
+                taken = message
                 returned = queue.returns.of(entry.id) if queue.returns is not None else NEVER
                 targets.append(AgainTarget(queue.id, entry.id, entry.deadline_ms, returned))
                 continue
@@ -285,11 +292,10 @@ class Compaction:
             queue.live.release(message.offset, message.size)
             queue.live.add(again.offset, again.size)
             entry.message = again
-        if not targets:
+        if taken is None:
             return 0
-        message = places[0][1].message
-        messages.append((message, targets))
-        return message.size + ENTRY_BYTES * len(targets)
+        messages.append((taken, targets))
+        return taken.size + ENTRY_BYTES * len(targets)
 
     def _write(self, messages: list[tuple[Message, list[AgainTarget]]]) -> None:
         state = self._state

@@ -47,6 +47,7 @@ def continue_state(ended: BrokerState, begun: BrokerState) -> None:
     if ended.applying.has_moved:
         begun.applying.note_moved()
     begun.again.continue_from(ended.again)
+    begun.again.log_ends(begun.log.end)
     for queue_id, queue in begun.queues.items():
         before = ended.queues[queue_id]
         if queue.logged:

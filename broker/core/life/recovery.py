@@ -283,6 +283,7 @@ class Recovery:
         log = self._state.log
         log.epochs.cut(log.end)  # a checkpoint may speak of one whose first batch was lost behind it
         log.trust_all()
+        self._state.again.log_ends(log.end)
         self._state.topology.forget_transients()
         for queue in self._state.queues.values():
             queue.sort()  # messages that were written again came behind younger ones

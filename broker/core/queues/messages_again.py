@@ -62,6 +62,11 @@ class MessagesAgain:
         self.newest = ended.newest
         self.unsettled = {number: attrs.evolve(each, ending=False) for number, each in ended.unsettled.items()}
 
+    def log_ends(self, end: int) -> None:
+        """What stood behind ``end`` when a note was written is gone, or never was in the log: no note waits for that."""
+        for each in self.unsettled.values():
+            each.settled_after = min(each.settled_after, end)
+
     def log_begins_anew(self) -> None:
         """Offsets of before mean nothing any more. What stood before the notes has had its effect, or never will."""
         for each in self.unsettled.values():

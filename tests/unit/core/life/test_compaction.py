@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +27,7 @@ from understudy.broker.amqp.methods import (
     EXCHANGE_DECLARE,
     QUEUE_BIND,
     QUEUE_DELETE,
+    QUEUE_PURGE,
     TX_COMMIT,
     TX_ROLLBACK,
     TX_SELECT,
@@ -91,9 +93,7 @@ def test_a_message_larger_than_a_segment_is_written_again(size: int) -> None:
 def test_a_slice_is_bounded_though_nothing_is_to_be_written() -> None:
     """Transient messages in two queues have new places at once, and cost no octets of a note."""
     core, speaker = begun()
-    speaker.call(EXCHANGE_DECLARE, "both", "fanout", False, True, False, False, False, {})
-    for queue in ("old", "other"):
-        speaker.call(QUEUE_BIND, queue, "both", "", False, {})
+    bound_to_both(speaker)
     count = 4 * compaction.SLICE_BYTES // (2 * ENTRY_BYTES)
     for _ in range(count):
         speaker.client.send(publish_frames(1, "both", "", TRANSIENT, b"", FRAME_MAX))
@@ -112,6 +112,83 @@ def test_a_slice_is_bounded_though_nothing_is_to_be_written() -> None:
     assert first < last
     most = 2 * (compaction.SLICE_BYTES // (2 * ENTRY_BYTES) + 1)
     assert max(after - before for before, after in pairwise(steps)) <= most
+
+
+def bound_to_both(speaker: Speaker) -> None:
+    """Queues ``old`` and ``other`` have each message of exchange ``both``."""
+    speaker.call(EXCHANGE_DECLARE, "both", "fanout", False, True, False, False, False, {})
+    for queue in ("old", "other"):
+        speaker.call(QUEUE_BIND, queue, "both", "", False, {})
+
+
+def a_pass_that_waits(monkeypatch: pytest.MonkeyPatch, notes: int) -> tuple[JournaledCore, Speaker]:
+    """So many notes are written, and settled when an open transaction is over; messages in two queues are still to be written."""
+    monkeypatch.setattr(compaction, "SLICE_BYTES", 1)
+    monkeypatch.setattr(compaction, "MOST_UNSETTLED", notes)
+    core, speaker = begun()
+    bound_to_both(speaker)
+    for _ in range(20):
+        speaker.publish("", bytes(517), exchange="both")
+    core.fill(speaker, kib=160)
+    speaker.call(TX_SELECT, channel=2)
+    assert core.node.compaction.look(core.journal.occupancy(), core.port.checkpoint_offset)
+    speaker.publish("fill", b"open", channel=2)
+    while core.node.compaction.step():
+        core.sync()
+    assert len(core.node.state.again.unsettled) == notes
+    return core, speaker
+
+
+def messages_of(size: int) -> int:
+    """How many messages with a body of that size are in this process."""
+    return sum(type(each) is Message and each.size == size for each in gc.get_objects())
+
+
+def test_a_pass_that_waits_keeps_no_message_that_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    core, speaker = a_pass_that_waits(monkeypatch, 2)
+    assert messages_of(517) == 20
+    for name in ("old", "other"):
+        speaker.call(QUEUE_PURGE, name, False)
+    core.fill(speaker, kib=16)  # the log lets go of its newest batches
+    gc.collect()
+    assert messages_of(517) == 0
+    speaker.call(TX_COMMIT, channel=2)
+    core.keep_house()
+    assert held(restarted(core).node)["old"] == []
+
+
+def test_one_step_settles_one_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The places of its messages are changed in one go, on the loop."""
+    core, speaker = a_pass_that_waits(monkeypatch, 5)
+    speaker.call(TX_COMMIT, channel=2)
+    unsettled = core.node.state.again.unsettled
+    left = []
+    monkeypatch.setattr(compaction, "MOST_UNSETTLED", 0)
+    while core.node.compaction.step():
+        core.sync()
+        left.append(len(unsettled))
+    assert left == [4, 3, 2, 1, 0]
+
+
+def test_no_note_waits_for_records_that_a_crash_has_taken() -> None:
+    core, speaker = begun()
+    speaker.publish("old", b"kept")
+    core.fill(speaker, kib=160)
+    assert core.node.compaction.look(core.journal.occupancy(), core.port.checkpoint_offset)
+    for _ in range(5):
+        speaker.client.connection.receive(publish("other", b"in the open batch"))
+    while not core.node.state.again.unsettled:
+        assert core.node.compaction.step()
+    job = core.journal.begin_sync()
+    assert job is not None
+    job.run()
+    core.journal.finish_sync(job)
+    core.storage.crash_soft()
+    after = restarted(core)
+    assert after.node.state.again.unsettled
+    while after.node.compaction.step():
+        after.sync()
+    assert not after.node.state.again.unsettled
 
 
 def test_a_steady_queue_is_never_written_again() -> None:
