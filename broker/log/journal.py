@@ -37,11 +37,12 @@ signal). Whether a write goes through the page cache is the storage's affair.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from typing import Final
 
 from understudy.broker.log import frame as frames
+from understudy.broker.log.body_read import ReadJob, WantedBody, readable_segments
 from understudy.broker.log.frame import KIND_CUT, FrameTooLargeError
 from understudy.broker.log.journal_reader import BATCH_BYTE, BATCH_SPAN, BATCH_SPAN_AT, JournalReader
 from understudy.broker.log.journal_state import (
@@ -165,6 +166,7 @@ class Journal:
         self._closed = False
         newest = self._segments[-1].size_bytes if self._segments else 0
         self.reserve = Reserve(storage, options.reserve_bytes, max(self._segment_bytes, newest))
+        self._reads: list[ReadJob] = []
         self._reader = JournalReader(storage, self._segments, self._cuts, lambda: [*self._flying, *self._pieces])
         self._buffered_bytes = 0
         self._sync_jobs = self._fsyncs = self._written_bytes = self._largest_group = self._rolls = 0
@@ -517,8 +519,11 @@ class Journal:
         return self._floor.request(offset, hold)
 
     def begin_drop(self) -> DropJob | None:
-        """The job that removes segments below the durable floor; None if there are none, or one is in flight."""
-        if self._failure is not None or self._closed:
+        """The job that removes segments below the durable floor; None if there are none, or one is in flight.
+
+        None too while one of them is being read: `finish_read` then says that there is work.
+        """
+        if self._failure is not None or self._closed or self._reads_below(self._floor.durable):
             return None
         return self._floor.begin()
 
@@ -606,6 +611,39 @@ class Journal:
             JournalDamagedError: while iterating: what stands on the disk is not what was written.
         """
         return self._reader.batches(from_offset, self.last_offset)
+
+    def begin_read(self, wanted: Iterable[WantedBody]) -> ReadJob:
+        """The job that reads bodies, for any thread. Its segments stay until `finish_read`.
+
+        Args:
+            wanted: one at least, in any order, each in a record that is durable here.
+
+        Raises:
+            JournalFailedError: an earlier job failed.
+            OffsetNotKeptError: one of them stands before what is kept.
+        """
+        if self._failure is not None or self._closed:
+            raise self._failed()
+        ascending = sorted(set(wanted))
+        assert ascending, "no body is wanted"
+        assert ascending[-1].offset <= self.durable_offset, (
+            f"the body at offset {ascending[-1].offset} is wanted; offset {self.durable_offset} is durable"
+        )
+        first = self.first_offset
+        if first is None or ascending[0].offset < first:
+            raise OffsetNotKeptError(ascending[0].offset, first)
+        job = ReadJob(self._storage, readable_segments(self._segments, ascending, self._cuts), self._cuts)
+        self._reads.append(job)
+        return job
+
+    def finish_read(self, job: ReadJob) -> bool:
+        """Note that `job` has run, or will not. Returns whether `begin_drop` may have work that waited for it."""
+        self._reads.remove(job)
+        durable = self._floor.durable
+        return job.first_segment < durable and not self._reads_below(durable)
+
+    def _reads_below(self, number: int) -> bool:
+        return any(job.first_segment < number for job in self._reads)
 
     # -- statistics ---------------------------------------------------------------------------------------------------
 

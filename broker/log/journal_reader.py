@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
 from understudy.broker.log import frame as frames
-from understudy.broker.log.journal_state import CutMark, OffsetNotKeptError, Piece
+from understudy.broker.log.journal_state import CutMark, OffsetNotKeptError, Piece, live_until
 from understudy.broker.log.segment import Segment, read_frames, read_index
 from understudy.broker.log.storage import Storage
 
@@ -85,7 +85,7 @@ class JournalReader:
             for frame, at in source:
                 if frame[3] == BATCH_BYTE:
                     first, count = BATCH_SPAN.unpack_from(frame, BATCH_SPAN_AT)
-                    last = self._live_until(first + count - 1, number, at)
+                    last = live_until(self._cuts, first + count - 1, number, at)
                     if last >= from_offset and last >= first:
                         yield frame
                         from_offset = last + 1
@@ -105,13 +105,6 @@ class JournalReader:
         index = read_index(self._storage, segment)
         at = bisect_right(index, from_offset, key=lambda entry: entry[0]) - 1
         return segment.number, index[at][1] if at >= 0 else segment.data_start
-
-    def _live_until(self, last: int, number: int, position: int) -> int:
-        """The last live offset of a batch that ends at `last` and lies at `position` of segment `number`."""
-        for cut in self._cuts:
-            if cut.offset < last and cut[:2] > (number, position):
-                last = cut.offset
-        return last
 
     def _frames_in_memory(self, segment: Segment, position: int) -> Iterator[tuple[bytes, int]]:
         """The frames of `segment` from `position` on that were buffered or in flight at the first step."""

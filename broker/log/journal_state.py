@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import attrs
@@ -131,6 +131,14 @@ class CutMark(NamedTuple):
     segment: int
     position: int
     offset: int
+
+
+def live_until(cuts: Iterable[CutMark], last: int, number: int, position: int) -> int:
+    """The last live offset of a batch that ends at `last` and lies at `position` of segment `number`."""
+    for cut in cuts:
+        if cut.offset < last and cut[:2] > (number, position):
+            last = cut.offset
+    return last
 
 
 @attrs.define

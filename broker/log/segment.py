@@ -41,8 +41,8 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterator
-from typing import Final, NamedTuple, Self
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, Protocol, Self
 
 import attrs
 
@@ -614,7 +614,20 @@ class FrameReader:
         return result
 
 
-def read_frames(storage: Storage, segment: Segment, position: int, limit: int) -> Iterator[tuple[bytes, int]]:
+class Readable(Protocol):
+    """What a read has to know of a segment: a `Segment`, or a copy for another thread."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def alignment(self) -> int: ...
+    @property
+    def footer_at(self) -> int: ...
+    @property
+    def index(self) -> Sequence[tuple[int, int]] | None: ...
+
+
+def read_frames(storage: Storage, segment: Readable, position: int, limit: int) -> Iterator[tuple[bytes, int]]:
     """The frames of `segment` in [position, limit), each with its position; group notes too.
 
     `position` is where a frame begins or ends.
@@ -640,7 +653,7 @@ def read_frames(storage: Storage, segment: Segment, position: int, limit: int) -
         file.close()
 
 
-def read_index(storage: Storage, segment: Segment) -> list[tuple[int, int]]:
+def read_index(storage: Storage, segment: Readable) -> Sequence[tuple[int, int]]:
     """The sparse index of `segment`, from memory or its footer; if that is damaged, none: a search takes longer."""
     if segment.index is not None:
         return segment.index
