@@ -9,40 +9,30 @@ A stage is an ordinary function, called once for each message of its queue. Its 
 what it returns is the message of the next stage. An exception rolls back and is tried again; nothing is discarded, and
 nothing is acknowledged before its work is committed. The manual is ``docs/stages.md``.
 
-    application   Stages: what an application declares
-    stage         Stage and Flow; what a function's annotations say
-    codec         messages as JSON
-    context       what a stage is told, and how it sends
+    application/  `Stages`, what an application declares; the worker that runs it; `begin`; a program that awaits replies
+    definitions/  a stage and a flow, messages as JSON, what a stage is told and how it sends
     core/         the decisions, without I/O: see there
-    commands, processes, reloading  ``understudy stages run``: workers as children of one process
-    running       a worker in this process until a signal; its end within a time
-    worker        runs all stages of a process
-    watching      counts, ages, ids of log lines, spans; pages, log_lines and tracing show them
-    clock         the wall clock, or that of a test
-    slot          one delivery at a time: does the steps that the core asks for
-    connection    channels of the connection of `understudy.client`, and the queues that it has declared
-    channel       one transaction of the broker
-    arrival       a delivery as the core sees it
+    slots/        one delivery at a time, by the steps that the core asks for; marker and relay of the outbox
+    broker/       connections, channels, a delivery as the core sees it, the clock
     databases/    business databases: ``sqlite(path)``, ``postgresql(conninfo)``; inbox and outbox
-    marker, relay what takes sent messages out of the outbox, and sends what a killed worker left in it
     initiations/  messages that are sent outside of stages, with asyncio and without
-    worker_thread a worker in a thread of a program without an event loop
     joint/        ``xa=True``: database and broker in one transaction
+    watching/     counts, ages, log lines, spans and pages; the points at which tests kill a worker
+    commands/     ``understudy stages run`` and ``tables``: a worker until a signal, workers as children of one process
+    looking/      ``understudy stages list`` and ``show``
     dead_letters/ ``understudy dlq``
-    looking, flow_path, look_commands  ``understudy stages list`` and ``show``
-    command_connection  the connection of a command that looks at queues
-    replies       a program that awaits what a flow replies
-    points        named moments at which tests kill a worker
+    errors        what is raised, by what it says of the database and of the messages
     demo/         ``scripts/demo stages``
 
 The worker needs aio-pika (extra ``stages``); the declarations need nothing.
 """
 
-from understudy.client.stages.application import Stages
-from understudy.client.stages.context import Context
+from understudy.client.stages.application.application import Stages
 from understudy.client.stages.core.retry import Retry
 from understudy.client.stages.databases import postgresql, sqlite
 from understudy.client.stages.databases.sqlite_database import AsyncConnection, Rows
+from understudy.client.stages.definitions.context import Context
+from understudy.client.stages.definitions.stage import Flow, Stage
 from understudy.client.stages.errors import (
     AlreadyBegunError,
     ConfigurationError,
@@ -55,7 +45,6 @@ from understudy.client.stages.errors import (
     StagesError,
     TooManyWaitError,
 )
-from understudy.client.stages.stage import Flow, Stage
 
 __all__ = [
     "AlreadyBegunError",

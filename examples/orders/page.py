@@ -28,7 +28,7 @@ from types import FrameType
 from typing import Any
 
 from understudy.client.stages import Stages, StagesError
-from understudy.client.stages.connection import Connection
+from understudy.client.stages.broker.connection import Connection
 from understudy.client.stages.demo.books import (
     CENTS,
     CUSTOMERS,
@@ -41,7 +41,7 @@ from understudy.client.stages.demo.books import (
     read_books,
 )
 from understudy.client.stages.demo.settings import BROKER, DATABASE
-from understudy.client.stages.looking import list_of
+from understudy.client.stages.looking.findings import list_of
 
 SHOWN = 20
 REFUSED_EVERY = 10

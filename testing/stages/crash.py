@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import attrs
 
-from understudy.client.stages.points import Point
+from understudy.client.stages.watching.points import Point
 
 TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.01

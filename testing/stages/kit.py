@@ -19,13 +19,14 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from understudy.client.stages import Flow, Stage, Stages, clock
-from understudy.client.stages.arrival import arrival_of
-from understudy.client.stages.connection import Connection, close_channel, errors_as_ours
+from understudy.client.stages import Flow, Stage, Stages
+from understudy.client.stages.application.worker import Worker
+from understudy.client.stages.broker import clock
+from understudy.client.stages.broker.arrival import arrival_of
+from understudy.client.stages.broker.connection import Connection, close_channel, errors_as_ours
 from understudy.client.stages.core import envelope as headers
 from understudy.client.stages.core.envelope import DEAD_LETTERS, Delivery
-from understudy.client.stages.points import Point
-from understudy.client.stages.worker import Worker
+from understudy.client.stages.watching.points import Point
 from understudy.testing.stages.beside import BrokerBeside, Look
 from understudy.testing.stages.crash import Crash, crashed
 from understudy.testing.stages.databases import DatabaseBeside

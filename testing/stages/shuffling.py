@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from understudy.client.connection.aio_pika_channel import AioPikaChannel
-from understudy.client.stages.arrival import Arrival
-from understudy.client.stages.channel import TxChannel
-from understudy.client.stages.connection import Connection
+from understudy.client.stages.broker.arrival import Arrival
+from understudy.client.stages.broker.channel import TxChannel
+from understudy.client.stages.broker.connection import Connection
 
 PREFETCH: Final = 16
 GATHER_S: Final = 0.005

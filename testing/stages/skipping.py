@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from understudy.client.stages.clock import Clock
+from understudy.client.stages.broker.clock import Clock
 
 
 class SkippingClock(Clock):

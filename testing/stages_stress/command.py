@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from understudy.client.stages.demo.run_folder import RunFolder
-from understudy.client.stages.points import Point
+from understudy.client.stages.watching.points import Point
 
 
 class Kind(enum.StrEnum):

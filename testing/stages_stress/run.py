@@ -21,7 +21,7 @@ from understudy.client.stages.demo import worker
 from understudy.client.stages.demo.books import EFFECTS, Books, BooksPlace, doubled_of, problems_of
 from understudy.client.stages.demo.run import PRIMARY, WORKER, Demonstration, Wishes
 from understudy.client.stages.demo.settings import STATE_SERVER as STATE_SERVER_VARIABLE
-from understudy.client.stages.points import Point
+from understudy.client.stages.watching.points import Point
 from understudy.testing.stages_stress.postgresql_books import PostgresqlBooks
 from understudy.testing.stages_stress.state_server import StateServer
 

@@ -16,8 +16,8 @@ import attrs
 import psycopg
 
 from understudy.client.stages import AsyncConnection, Context, Refuse, Retry, Stage, Stages, postgresql, sqlite
-from understudy.client.stages.points import Point
-from understudy.client.stages.worker import Worker
+from understudy.client.stages.application.worker import Worker
+from understudy.client.stages.watching.points import Point
 
 STAGES = ("reserve", "charge", "ship")
 

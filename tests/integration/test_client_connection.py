@@ -29,8 +29,8 @@ from understudy.client import (
     connect,
 )
 from understudy.client.stages import ConfigurationError, NotCommittedError, Stage, Stages
-from understudy.client.stages.addresses import reached
-from understudy.client.stages.worker import Worker
+from understudy.client.stages.application.worker import Worker
+from understudy.client.stages.broker.addresses import reached
 from understudy.ha.trial.edge.zookeeper_servers import Ensemble
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("broken_connections")]

@@ -10,12 +10,12 @@ from tests.integration import stages_shop
 from tests.integration.broker_process import wait_until
 from tests.integration.stages_shop import STAGES, Order
 from understudy.client.stages import AlreadyBegunError
-from understudy.client.stages.channel import TxChannel
-from understudy.client.stages.clock import now_ms
-from understudy.client.stages.connection import Connection
+from understudy.client.stages.broker.channel import TxChannel
+from understudy.client.stages.broker.clock import now_ms
+from understudy.client.stages.broker.connection import Connection
 from understudy.client.stages.core.handling import MOST_LOST
 from understudy.client.stages.core.sends import Origin, Sends
-from understudy.client.stages.points import Point
+from understudy.client.stages.watching.points import Point
 
 if TYPE_CHECKING:
     from understudy.testing.pytest_plugin import StagesKits

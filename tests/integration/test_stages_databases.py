@@ -20,14 +20,14 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from tests.integration.xa_place import running_postgresql
 from tests.unit.client.stages.place import Channel, Marker, Order
 from understudy.client.stages import AsyncConnection, DemarcationError, Retry, Stage, Stages, postgresql, sqlite
-from understudy.client.stages.arrival import Arrival
-from understudy.client.stages.connection import LostError
+from understudy.client.stages.broker.arrival import Arrival
+from understudy.client.stages.broker.connection import LostError
 from understudy.client.stages.core import envelope as headers
 from understudy.client.stages.core.envelope import Delivery
 from understudy.client.stages.databases.port import Database
 from understudy.client.stages.databases.sqlite_connections import StageConnection
-from understudy.client.stages.points import Point
-from understudy.client.stages.slot import Slot
+from understudy.client.stages.slots.slot import Slot
+from understudy.client.stages.watching.points import Point
 from understudy.xa.postgresql_server import PostgresServer
 
 pytestmark = [pytest.mark.integration]

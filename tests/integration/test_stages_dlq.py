@@ -20,15 +20,16 @@ from typer.testing import CliRunner
 
 from tests.integration.broker_process import PROGRAM, BrokerProcess, free_port, running_broker, wait_until
 from tests.integration.stages_waiting import until, until_found
-from understudy.client.stages import Context, Retry, Stages, command_connection
-from understudy.client.stages.channel import TxChannel, ask_outcome
-from understudy.client.stages.commands import load
-from understudy.client.stages.connection import Connection, LostError
+from understudy.client.stages import Context, Retry, Stages
+from understudy.client.stages.application.worker import Worker
+from understudy.client.stages.broker.channel import TxChannel, ask_outcome
+from understudy.client.stages.broker.connection import Connection, LostError
+from understudy.client.stages.commands import connection as command_connection
+from understudy.client.stages.commands.run import load
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.dead_letters import commands
 from understudy.client.stages.dead_letters.lines_command import lines
 from understudy.client.stages.joint.channel import JointChannel
-from understudy.client.stages.worker import Worker
 
 pytestmark = [pytest.mark.integration]
 

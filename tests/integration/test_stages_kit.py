@@ -23,10 +23,10 @@ from understudy.client.stages import (
     postgresql,
     sqlite,
 )
-from understudy.client.stages.connection import Connection
-from understudy.client.stages.look_commands import lines_of
-from understudy.client.stages.looking import passage_of
-from understudy.client.stages.points import Point
+from understudy.client.stages.broker.connection import Connection
+from understudy.client.stages.looking.commands import lines_of
+from understudy.client.stages.looking.findings import passage_of
+from understudy.client.stages.watching.points import Point
 from understudy.testing.stages import beside
 
 if TYPE_CHECKING:

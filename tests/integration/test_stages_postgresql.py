@@ -21,13 +21,13 @@ from tests.integration.stages_shop import STAGES, Order
 from tests.integration.stages_waiting import TIMEOUT_S, until_found
 from tests.integration.xa_place import running_postgresql
 from understudy.client.stages import ConfigurationError, DemarcationError, NotCommittedError, Stages, postgresql
+from understudy.client.stages.application.worker import Worker
 from understudy.client.stages.core.envelope import Delivery, Envelope
 from understudy.client.stages.core.sends import Origin, Sends
 from understudy.client.stages.databases import lines
 from understudy.client.stages.databases.port import DatabaseSession, RelaySession
 from understudy.client.stages.databases.psycopg_database import AsyncPostgresqlSession
-from understudy.client.stages.points import Point
-from understudy.client.stages.worker import Worker
+from understudy.client.stages.watching.points import Point
 from understudy.xa.postgresql_server import PostgresServer
 
 pytestmark = [pytest.mark.integration]

@@ -13,8 +13,8 @@ import pytest
 from tests.integration.stages_waiting import until_found
 from tests.stress.group import Group, running_group
 from understudy.client.stages import Retry, Stages, sqlite
-from understudy.client.stages.channel import TxChannel
-from understudy.client.stages.worker import Worker
+from understudy.client.stages.application.worker import Worker
+from understudy.client.stages.broker.channel import TxChannel
 
 pytestmark = [pytest.mark.integration]
 

@@ -26,9 +26,9 @@ from tests.integration.broker_process import (
 )
 from understudy.broker.config.schema import GUEST_PASSWORD_HASH
 from understudy.client.stages import ConfigurationError, Stages, sqlite
-from understudy.client.stages.pages import WorkerPages
-from understudy.client.stages.watching import Watch
-from understudy.client.stages.worker import Worker
+from understudy.client.stages.application.worker import Worker
+from understudy.client.stages.watching.pages import WorkerPages
+from understudy.client.stages.watching.watch import Watch
 
 if TYPE_CHECKING:
     from understudy.testing.pytest_plugin import StagesKits

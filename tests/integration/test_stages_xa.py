@@ -29,10 +29,10 @@ from understudy.client.stages import (
     Stages,
     postgresql,
 )
-from understudy.client.stages.connection import Connection
+from understudy.client.stages.application.worker import Worker
+from understudy.client.stages.broker.connection import Connection
 from understudy.client.stages.joint import place as joint_place
-from understudy.client.stages.points import Point
-from understudy.client.stages.worker import Worker
+from understudy.client.stages.watching.points import Point
 from understudy.xa.postgresql_server import PostgresServer
 
 pytestmark = [pytest.mark.integration]

@@ -11,7 +11,7 @@ import attrs
 
 LONGEST_TEXT: Final = 500
 LONGEST_KIND: Final = 200
-CALLER: Final = "client/stages/slot.py"
+CALLER: Final = "client/stages/slots/slot.py"
 """The end of the path of the file that calls a stage's function."""
 
 

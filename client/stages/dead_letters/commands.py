@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import attrs
 import typer
 
-from understudy.client.stages.commands import load
+from understudy.client.stages.commands.run import load
 from understudy.client.stages.core.letter import RECORDS, Action, Letter, Wanted, grouped
 from understudy.client.stages.dead_letters import options, report
 from understudy.client.stages.dead_letters.place import Place

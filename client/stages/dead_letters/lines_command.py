@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy.client.stages.application import Stages
-from understudy.client.stages.commands import Name, load
+from understudy.client.stages.application.application import Stages
+from understudy.client.stages.commands.run import Name, load
 from understudy.client.stages.core import envelope as headers
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.databases.lines import all_lines
@@ -89,7 +89,7 @@ def _drop(stages: Stages, line: dict[str, Any], by: str) -> None:
     )
 
     async def work(connection: Any) -> None:
-        from understudy.client.stages.channel import TxChannel  # noqa: PLC0415  # needs aio-pika
+        from understudy.client.stages.broker.channel import TxChannel  # noqa: PLC0415  # needs aio-pika
         from understudy.client.stages.core.letter import RECORD_ARGUMENTS, RECORDS  # noqa: PLC0415
         from understudy.client.stages.dead_letters.work import record_of  # noqa: PLC0415
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from understudy.client.stages.addresses import addresses_of
-from understudy.client.stages.application import Stages
+from understudy.client.stages.application.application import Stages
+from understudy.client.stages.broker.addresses import addresses_of
 from understudy.client.stages.core.envelope import DEAD_LETTERS
 from understudy.client.stages.core.letter import stage_queue
 from understudy.client.stages.errors import ConfigurationError

@@ -8,8 +8,8 @@ from typing import Self
 
 import attrs
 
-from understudy.client.stages.channel import TxChannel
-from understudy.client.stages.connection import NOT_FOUND, Connection, LostError
+from understudy.client.stages.broker.channel import TxChannel
+from understudy.client.stages.broker.connection import NOT_FOUND, Connection, LostError
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.core.letter import Letter
 from understudy.client.stages.errors import StagesError

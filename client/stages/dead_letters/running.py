@@ -12,8 +12,8 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import typer
 
-from understudy.client.stages.clock import now_ms
-from understudy.client.stages.command_connection import connected
+from understudy.client.stages.broker.clock import now_ms
+from understudy.client.stages.commands.connection import connected
 from understudy.client.stages.core.letter import Action, Letter
 from understudy.client.stages.dead_letters.place import Place
 from understudy.client.stages.errors import StagesError

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.client.stages.connection import Connection
+from understudy.client.stages.broker.connection import Connection
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.core.letter import RECORD_ARGUMENTS, RECORDS, Action, Letter, Wanted
 from understudy.client.stages.dead_letters.queue import Held, HeldQueue

@@ -17,8 +17,8 @@ import attrs
 import msgspec
 
 from understudy.client.demo.broker_group import BrokerGroup, GroupError, understudy_command
-from understudy.client.stages.addresses import addresses_of
-from understudy.client.stages.connection import Connection, close_channel, errors_as_ours
+from understudy.client.stages.broker.addresses import addresses_of
+from understudy.client.stages.broker.connection import Connection, close_channel, errors_as_ours
 from understudy.client.stages.core.envelope import DEAD_LETTERS
 from understudy.client.stages.demo.books import CUSTOMERS, ITEMS, Books, BooksPlace, SqliteBooks, problems_of
 from understudy.client.stages.demo.settings import BROKER, DATABASE, ONCE

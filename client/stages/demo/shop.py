@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from understudy.client.stages import AsyncConnection, Context, Refuse, Retry, Stages, postgresql, sqlite
+from understudy.client.stages.application.begin import Begin
 from understudy.client.stages.demo.settings import BROKER, DATABASE, ONCE, POSTGRESQL
-from understudy.client.stages.initiations.begin import Begin
 
 FAILS: Final = 0.03
 """The share of calls in which a stage raises an error that goes away."""

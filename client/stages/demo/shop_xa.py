@@ -11,9 +11,9 @@ from typing import Any, Final
 from psycopg import Connection
 
 from understudy.client.stages import Context, Refuse, Stages, postgresql
+from understudy.client.stages.application.begin import Begin
 from understudy.client.stages.demo.settings import BROKER, DATABASE, POSTGRESQL, STATE_SERVER
 from understudy.client.stages.demo.shop import CONCURRENCY, RETRY, Charged, Order, Reserved, may_fail
-from understudy.client.stages.initiations.begin import Begin
 
 __all__ = ["Order", "begin", "checkout", "note_order", "stages"]
 

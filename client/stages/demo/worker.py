@@ -19,10 +19,10 @@ from importlib import import_module
 from typing import Final
 
 from understudy.client.stages import Stages
-from understudy.client.stages.connection import Connection
-from understudy.client.stages.points import AtPoint, Point
-from understudy.client.stages.relay import Relay
-from understudy.client.stages.worker import Worker
+from understudy.client.stages.application.worker import Worker
+from understudy.client.stages.broker.connection import Connection
+from understudy.client.stages.slots.relay import Relay
+from understudy.client.stages.watching.points import AtPoint, Point
 
 RELAY_GRACE_S: Final = 1.0
 RELAY_LEASE_S: Final = 3.0

@@ -4,8 +4,7 @@ The decisions are in ``core/initiating.py``: a generator of steps. Two edges do 
 it. The second calls the database in the caller's thread, and the broker on a loop in a thread of its own: so both speak AMQP by
 the same code.
 
-    begin        `Stages.begin`: an ``async with`` or a ``with``
-    initiation   what the block is given
+    initiation   what the block of `Stages.begin` is given
     asynchronous, blocking   the two edges
     sender       the broker's side of both
     loop_thread  an event loop in a thread

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from understudy.client.stages.clock import now_ms
+from understudy.client.stages.broker.clock import now_ms
 from understudy.client.stages.core import initiating as ask
 from understudy.client.stages.core import steps as do
 from understudy.client.stages.core.initiating import Steps

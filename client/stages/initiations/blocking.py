@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from understudy.client.stages.clock import now_ms
-from understudy.client.stages.connection import LostError
+from understudy.client.stages.broker.clock import now_ms
+from understudy.client.stages.broker.connection import LostError
 from understudy.client.stages.core import initiating as ask
 from understudy.client.stages.core import steps as do
 from understudy.client.stages.core.envelope import Envelope

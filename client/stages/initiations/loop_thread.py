@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar
 
-from understudy.client.stages.connection import LostError
+from understudy.client.stages.broker.connection import LostError
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
-from understudy.client.stages.channel import TxChannel, ask_outcome
-from understudy.client.stages.connection import Connection, LostError
+from understudy.client.stages.broker.channel import TxChannel, ask_outcome
+from understudy.client.stages.broker.connection import Connection, LostError
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.core.initiating import Sent
 

@@ -13,8 +13,8 @@ from aiormq.abc import AbstractChannel, DeliveredMessage
 from pamqp.commands import Basic
 
 from understudy.client.connection.aio_pika_channel import AioPikaChannel
-from understudy.client.stages.channel import TxChannel
-from understudy.client.stages.connection import Connection, LostError, close_channel, errors_as_ours
+from understudy.client.stages.broker.channel import TxChannel
+from understudy.client.stages.broker.connection import Connection, LostError, close_channel, errors_as_ours
 from understudy.client.stages.core.envelope import Envelope
 from understudy.xa.core.xid import Xid
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import psycopg
 from psycopg.rows import tuple_row
 
-from understudy.client.stages.connection import LostError
+from understudy.client.stages.broker.connection import LostError
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.databases.psycopg_connections import look_for_end
 from understudy.client.stages.databases.psycopg_database import CLAIM

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from understudy.client.stages.errors import ConfigurationError
 from understudy.client.stages.joint.place import BANK, QUEUES, job_of
-from understudy.client.stages.points import AtPoint, Point
+from understudy.client.stages.watching.points import AtPoint, Point
 from understudy.in_thread import in_thread
 from understudy.xa.core.codes import Answer, XaCode
 from understudy.xa.core.errors import RecoveryFailedError, XaError

@@ -30,7 +30,7 @@ import msgspec
 import psycopg
 
 from understudy.client.stages import AsyncConnection, Stages, postgresql, sqlite
-from understudy.client.stages.worker import Worker
+from understudy.client.stages.application.worker import Worker
 
 SIDES: Final = ("bare", "nothing", "once", "xa", "bare-last", "inbox")
 BASES: Final = {"nothing": "bare", "once": "bare", "xa": "bare", "inbox": "bare-last"}

@@ -19,7 +19,7 @@ from typing import Any, Final
 from bench_tools.errors import BenchError
 from bench_tools.stages.place import Place
 from bench_tools.stages.sides import TABLES, Order, application
-from understudy.client.stages.worker import Worker
+from understudy.client.stages.application.worker import Worker
 
 MOST_IN_FLIGHT: Final = 2000
 AT_ONCE: Final = 200

@@ -12,7 +12,7 @@ import pytest
 from understudy.client.connection import aio_pika_errors
 from understudy.client.connection.errors import ClientError
 from understudy.client.demo import session as of_demo
-from understudy.client.stages import connection as of_stages
+from understudy.client.stages.broker import connection as of_stages
 from understudy.client.stages.errors import StagesError
 
 

@@ -9,7 +9,7 @@ import attrs
 import msgspec
 
 from understudy.client.stages import Retry
-from understudy.client.stages.connection import LostError
+from understudy.client.stages.broker.connection import LostError
 from understudy.client.stages.core import steps as do
 from understudy.client.stages.core.envelope import Delivery, Envelope
 from understudy.client.stages.core.handling import Rules, handle
