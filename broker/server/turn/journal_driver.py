@@ -148,7 +148,20 @@ class JournalDriver:
         """Let the journal forget what ends at or below log offset `offset`; files are removed in the background."""
         if not self._failed and self._journal.request_drop(offset, hold):
             self.kick()
-            self._look_after_space()
+            self.look_after_space()
+
+    def look_after_space(self) -> None:
+        """Make the next segment, and remove those that are dead, in the background; whatever there is of that to do."""
+        if self._stopped or self._failed:
+            return
+        spare, drop = self._journal.begin_spare(), self._journal.begin_drop()
+        self._spare_job = spare or self._spare_job
+        for job in (spare, drop):
+            if job is not None:
+                if self._space_thread is None:
+                    self._space_thread = threading.Thread(target=self._space_work, name="journal-space", daemon=True)
+                    self._space_thread.start()
+                self._space_queue.put(job)
 
     async def drain(self) -> None:
         """Wait until nothing is in flight and nothing is buffered.
@@ -221,7 +234,7 @@ class JournalDriver:
             if kick:
                 self.kick()
             if self._journal.space_due:
-                self._look_after_space()
+                self.look_after_space()
             self._on_durable()
         if self._idle is not None and not self._busy:  # whoever drains goes on
             self._idle.set_result(None)
@@ -231,16 +244,6 @@ class JournalDriver:
         if not self._failed:
             self._failed = True
             self._on_failed(error)
-
-    def _look_after_space(self) -> None:
-        spare, drop = self._journal.begin_spare(), self._journal.begin_drop()
-        self._spare_job = spare or self._spare_job
-        for job in (spare, drop):
-            if job is not None:
-                if self._space_thread is None:
-                    self._space_thread = threading.Thread(target=self._space_work, name="journal-space", daemon=True)
-                    self._space_thread.start()
-                self._space_queue.put(job)
 
     def _space_completed(self, job: _SpaceJob, error: BaseException | None) -> None:
         if isinstance(job, SpareJob):

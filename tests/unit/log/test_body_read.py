@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -15,6 +16,7 @@ from understudy.broker.log.journal import Journal, JournalOptions, OffsetNotKept
 from understudy.broker.log.move_record import encode_move
 from understudy.broker.log.segment import JournalDamagedError, segment_name
 from understudy.broker.message import Message, MovedMessage
+from understudy.broker.server.files.file_storage import FileStorage
 from understudy.testing.disk import MemoryFile, MemoryStorage
 
 
@@ -79,6 +81,16 @@ def test_bodies_are_read_in_any_order_and_from_any_segment() -> None:
     journal.close()
     again = open_journal(storage)[1].journal
     assert read(again, *everything) == everything, "after a restart"
+
+
+def test_bodies_are_read_from_files(tmp_path: Path) -> None:
+    storage = FileStorage(tmp_path)
+    journal = new_journal(storage)
+    for offset in range(1, 30):
+        append(journal, offset, sync=offset % 10 == 0)
+    journal.sync_now()
+    assert read(journal, 1, 17, 29) == {offset: body_of(offset) for offset in (1, 17, 29)}
+    journal.close()
 
 
 def test_a_hole_counts_for_the_records_that_it_stands_for() -> None:
