@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.simulator.seed_run import run_seed
-from understudy.broker.core import broker, state
 from understudy.broker.core.clients import connection, consuming, publishing
+from understudy.broker.core.commits import recorder
+from understudy.broker.core.state import raw_records, record_taking
+from understudy.broker.core.turn import open_batch
 from understudy.broker.log import record
 from understudy.broker.octets import chunks
 
@@ -16,7 +18,7 @@ LARGE_BYTES = 12
 
 @pytest.fixture(autouse=True)
 def _every_message_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (broker, connection, consuming, publishing, state, chunks):
+    for module in (open_batch, connection, consuming, publishing, raw_records, record_taking, recorder, chunks):
         monkeypatch.setattr(module, "LARGE_BYTES", LARGE_BYTES)
     monkeypatch.setattr(connection, "MANY_READS_BYTES", 1)
     monkeypatch.setattr(record, "HEAD_OF_LARGE_BYTES", 600)
