@@ -112,6 +112,7 @@ class BrokerNode:
     def tick(self, now_ms: int, wall_ms: int) -> None:
         """Time passes; a turn must be ended after it."""
         self.broker.tick(now_ms, wall_ms)
+        self.state.put_off.tick()
         if self.extension is not None:
             self.extension.tick(now_ms)
 
@@ -196,9 +197,7 @@ class BrokerNode:
         if purging.waiting:
             purging.step()
             return True
-        if put_off.waiting:
-            put_off.step()
-        return bool(put_off.waiting)
+        return bool(put_off.waiting) and put_off.turn()
 
     def droppable_before(self, checkpoint_offset: int) -> int:
         """Leading segments whose batches all end at or before this hold nothing that is needed.

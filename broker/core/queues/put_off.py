@@ -5,7 +5,9 @@ freeing them takes 0.4 s. Each step does as much as `SLICE` messages are, a mill
 count as gone everywhere (`Queue.leave`, `Queue.clear`); nothing of this is in the log or on the disk, so a broker that dies in
 between has lost nothing.
 
-Works run one after the other. Before `begin` nothing is put off: a recovery has no other turns.
+Works run one after the other, `SLICES` slices between two ticks of the clock, so that other turns have the processor most of
+the time, and that no gigabyte is freed before the process looks at its heap again (``server/process/heap.py``): a million messages
+take some seconds. Before `begin` nothing is put off: a recovery has no other turns.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from typing import Final
 
 SLICE: Final = 2_000
 """So many messages are worked on at once."""
+SLICES: Final = 3
+"""So many slices are done between two ticks."""
 
 _DONE: Final = object()
 
@@ -27,11 +31,12 @@ class PutOff:
         waiting: works that are not done. Each runs up to its next slice when it is asked for its next item.
     """
 
-    __slots__ = ("_begun", "waiting")
+    __slots__ = ("_allowed", "_begun", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[Iterator[None]] = deque()
         self._begun = False
+        self._allowed = SLICES
 
     def begin(self) -> None:
         """Put off from now on: the owner calls :meth:`step` while something waits."""
@@ -43,6 +48,17 @@ class PutOff:
             run(work)
         elif next(work, _DONE) is not _DONE:
             self.waiting.append(work)
+
+    def tick(self) -> None:
+        """Time passes."""
+        self._allowed = SLICES
+
+    def turn(self) -> bool:
+        """Do one slice after a turn, if something waits and may go on before the next tick. Returns True if another may follow."""
+        if self._allowed > 0:
+            self._allowed -= 1
+            self.step()
+        return self._allowed > 0 and bool(self.waiting)
 
     def step(self) -> None:
         """Do one slice, if something waits."""

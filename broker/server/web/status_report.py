@@ -302,6 +302,10 @@ class StatusReport:
             return Page(200, await self.slices.run(self._digested(node), resting=False))
 
     def _digested(self, node: BrokerNode) -> Steps[bytes]:
+        put_off = node.state.put_off
+        while put_off.waiting:
+            put_off.step()
+            yield
         head = {"broker": self._config.broker.id, "applied": node.state.log.applied}
         digests = yield from digests_in_slices(node.state)
         rows = []

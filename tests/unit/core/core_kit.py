@@ -51,6 +51,7 @@ def end_turn(node: BrokerNode, flush: bool = False) -> bool:
         node.answer()
         left = node.gather(flush)
         if not node.after_turn():
+            node.state.put_off.finish()
             return left
 
 

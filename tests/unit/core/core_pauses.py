@@ -76,6 +76,7 @@ class Pair:
         steps.take("answers", node.answer)
         steps.take("gathers", lambda: node.gather(True))
         steps.take("after the turn", node.after_turn)
+        node.state.put_off.tick()
         steps.take("durable", lambda: node.durable_to(node.gate.appended))
 
     def follow(self, steps: Steps) -> None:

@@ -31,6 +31,7 @@ from understudy.broker.log import frame, record
 from understudy.broker.log.live_offsets import LiveOffsets
 
 SLICE = 3
+SLICES = 2
 LONG = 20
 PASSIVE: tuple[Any, ...] = (True, False, False, False, False, {})
 
@@ -38,6 +39,7 @@ PASSIVE: tuple[Any, ...] = (True, False, False, False, False, {})
 @pytest.fixture(autouse=True)
 def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(put_off, "SLICE", SLICE)
+    monkeypatch.setattr(put_off, "SLICES", SLICES)
 
 
 class Bench:
@@ -66,7 +68,7 @@ class Bench:
         return found
 
     def fill(self, count: int = LONG) -> None:
-        self.client.send(*[publish("q", b"%d" % number) for number in range(count)])
+        self.client.send(*[publish("q", b"%02d" % number) for number in range(count)])
         self.core.sync()
         self.client.heard()
 
@@ -79,7 +81,8 @@ class Bench:
         node = self.core.node
         node.answer()
         node.gather(True)
-        again = node.after_turn()
+        again = node.after_turn() or bool(node.state.put_off.waiting)
+        node.state.put_off.tick()
         node.durable_to(node.gate.appended)
         return again
 
@@ -311,6 +314,25 @@ def test_what_an_earlier_primary_has_taken_out_is_gone_at_once() -> None:
     assert list(queue.entries) == [kept]
     assert (queue.depth, queue.acquired) == (1, 0)
     assert held(bench, 2) == [1]
+
+
+def test_a_tick_allows_few_slices() -> None:
+    """So a heap of freed bodies is looked at before it is large."""
+    bench = Bench()
+    bench.fill()
+    bench.ask(bench.client, QUEUE_DELETE, "q", False, False, False)
+    node = bench.core.node
+    node.gather(True)
+    node.durable_to(node.gate.appended)
+    node.answer()
+    live = node.state.live
+    each = live.total_octets() // (LONG - SLICE)  # the first slice is done
+    for slices in (SLICES, 2 * SLICES):
+        while node.after_turn():
+            pass
+        assert not node.after_turn()
+        assert live.total_octets() == max(0, LONG - SLICE - SLICE * slices) * each
+        node.tick(node.broker.clock.now_ms + 50, node.broker.clock.wall_ms + 50)
 
 
 def test_the_client_of_a_purge_may_go() -> None:
