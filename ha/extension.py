@@ -7,8 +7,8 @@ from collections.abc import Callable
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log.journal_gate import JournalGate
-from understudy.ha.config import HaConfig
 from understudy.ha.ha_broker import HaBroker, HaHost
+from understudy.ha.settings import HaSettings
 from understudy.ha.store.coordination import Coordination
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.fabric import Fabric
@@ -26,7 +26,7 @@ class HaExtension:
     end_turn: Callable[[bool], bool]
     after_turn: Callable[[], None]
 
-    def __init__(self, config: HaConfig, coordination: Coordination, fabric: Fabric, host: HaHost) -> None:
+    def __init__(self, config: HaSettings, coordination: Coordination, fabric: Fabric, host: HaHost) -> None:
         self._config = config
         self._coordination = coordination
         self._fabric = fabric

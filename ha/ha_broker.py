@@ -19,11 +19,11 @@ from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.journal_gate import JournalGate, NoteFormatError
 from understudy.broker.log.record import UnknownExchangeTypeError, UnknownKindError
 from understudy.broker.plugin_api.plugin_commands import CommandRefusedError, CommandRequest
-from understudy.ha.config import HaConfig
 from understudy.ha.following.backup import Backup
 from understudy.ha.following.lost_records import own_loss
 from understudy.ha.following.stored_group import StoredGroup
 from understudy.ha.leading.primary import FormerPrimary, Primary
+from understudy.ha.settings import HaSettings
 from understudy.ha.showing.events import HaEvent, LinkRefused, LogLetGo, StatusChanged, StoreHoldsGroup, StoreLacksGroup
 from understudy.ha.status import BrokerStatus, since_text
 from understudy.ha.store.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
@@ -73,7 +73,7 @@ class HaBroker:
 
     def __init__(
         self,
-        config: HaConfig,
+        config: HaSettings,
         broker: Broker,
         replicator: BrokerReplicator,
         gate: JournalGate,

@@ -26,10 +26,10 @@ from understudy.broker.plugin_api.metrics import Family
 from understudy.broker.plugin_api.plugin_commands import CommandRefusedError, CommandRequest, Commands
 from understudy.broker.server.files.tls_files import TlsFiles
 from understudy.broker.server.plugins.edge_plugin import EdgeHost
-from understudy.ha.config import LEAST_PAUSE_MS, HaConfig
 from understudy.ha.extension import HaExtension
 from understudy.ha.ha_broker import HaBroker
 from understudy.ha.operators.commands import COMMANDS
+from understudy.ha.settings import LEAST_PAUSE_MS, HaSettings
 from understudy.ha.showing.events import HaEvent
 from understudy.ha.showing.feed_facts import HaFacts
 from understudy.ha.showing.metrics import broker_families, link_families
@@ -411,14 +411,14 @@ def _is_closed(link: Link) -> bool:
 # -- settings -----------------------------------------------------------------------------------------------------------
 
 
-def core_config(config: Config) -> HaConfig:
+def core_config(config: Config) -> HaSettings:
     """Settings of the plugin's core, taken from the configuration.
 
     ``ha.min_insync`` that is not given is 1: a broker that founds a group does not know how many will join it.
     """
     store = config.coordination
     store_waits_s = store.session_s if store.kind == "zookeeper" else store.lease_s
-    return HaConfig(
+    return HaSettings(
         broker=config.broker.id,
         group=config.broker.group,
         founds=config.ha.found,

@@ -13,9 +13,9 @@ from typing import Protocol
 
 import attrs
 
-from understudy.ha.config import HaConfig
 from understudy.ha.following.low_disk import LowDisk
 from understudy.ha.retry_delay import RetryDelay
+from understudy.ha.settings import HaSettings
 from understudy.ha.showing.events import HaEvent, LogLacksRecords
 from understudy.ha.status import BrokerStatus
 from understudy.ha.store.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState, bar_text
@@ -56,7 +56,7 @@ class Backup:
 
     def __init__(
         self,
-        config: HaConfig,
+        config: HaSettings,
         replicator: BrokerReplicator,
         coordination: Coordination,
         fabric: Fabric,

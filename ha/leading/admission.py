@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from understudy.broker.core.broker import Broker
-from understudy.ha.config import HaConfig
 from understudy.ha.leading.in_sync_set import InSyncSet
 from understudy.ha.leading.log_format import LogFormat
 from understudy.ha.leading.remote_backup import RemoteBackup
+from understudy.ha.settings import HaSettings
 from understudy.ha.showing.events import BackupResumes, CatchUpBegins, HaEvent, LinkRefused
 from understudy.ha.status import BrokerStatus
 from understudy.ha.store.coordination import BrokerId, bar_text
@@ -37,7 +37,7 @@ class Admission:
 
     def __init__(
         self,
-        config: HaConfig,
+        config: HaSettings,
         broker: Broker,
         epoch: int,
         in_sync: InSyncSet,

@@ -20,9 +20,9 @@ from typing import Protocol
 import attrs
 
 from understudy.broker.log.log import Log
-from understudy.ha.config import HaConfig
 from understudy.ha.following.lost_records import Lack, proof_of
 from understudy.ha.leading.in_sync_set import InSyncSet
+from understudy.ha.settings import HaSettings
 from understudy.ha.showing.events import HaEvent, LeadHandedOver, LogLacksRecords
 from understudy.ha.store.coordination import BrokerId, Coordination
 from understudy.replicator import wire
@@ -48,7 +48,7 @@ class Fitness:
 
     def __init__(
         self,
-        config: HaConfig,
+        config: HaSettings,
         log: Log,
         in_sync: InSyncSet,
         coordination: Coordination,

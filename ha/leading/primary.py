@@ -19,7 +19,6 @@ from understudy.broker.plugin_api.plugin_commands import CommandRequest
 from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.broker.transactions.outcomes import Outcome
 from understudy.broker.transactions.tx_buffer import TxBuffer
-from understudy.ha.config import HaConfig
 from understudy.ha.leading.absent_backups import AbsentBackups
 from understudy.ha.leading.admission import Admission
 from understudy.ha.leading.backup_readiness import BackupReadiness
@@ -31,6 +30,7 @@ from understudy.ha.leading.remote_backup import RemoteBackup
 from understudy.ha.leading.written_anew import WrittenAnew
 from understudy.ha.operators.commands import OperatorCommands
 from understudy.ha.operators.step_down import StepDown
+from understudy.ha.settings import HaSettings
 from understudy.ha.showing.events import (
     CatchUpEnds,
     GroupWrittenAnew,
@@ -98,7 +98,7 @@ class Primary:
 
     def __init__(
         self,
-        config: HaConfig,
+        config: HaSettings,
         broker: Broker,
         coordination: Coordination,
         group: GroupState,

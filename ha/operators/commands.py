@@ -17,11 +17,11 @@ import attrs
 
 from understudy.broker.core.broker import Broker
 from understudy.broker.plugin_api.plugin_commands import Command, CommandRefusedError, CommandRequest
-from understudy.ha.config import HaConfig
 from understudy.ha.leading.in_sync_set import InSyncSet
 from understudy.ha.leading.remote_backup import RemoteBackup
 from understudy.ha.operators.bars import admission, expulsion
 from understudy.ha.operators.step_down import Phase, StepDown
+from understudy.ha.settings import HaSettings
 from understudy.ha.showing.events import BrokerBarred, HaEvent
 from understudy.ha.status import BrokerStatus, since_text
 from understudy.ha.store.coordination import Bar, BrokerId, BrokerInfo, GroupState
@@ -67,7 +67,7 @@ class OperatorCommands:
 
     def __init__(
         self,
-        config: HaConfig,
+        config: HaSettings,
         broker: Broker,
         in_sync: InSyncSet,
         backups: Mapping[BrokerId, RemoteBackup],

@@ -34,9 +34,9 @@ from typing import Final, Protocol
 
 from understudy.broker.core.broker import Broker
 from understudy.broker.plugin_api.plugin_commands import CommandRefusedError, CommandRequest
-from understudy.ha.config import HaConfig
 from understudy.ha.leading.in_sync_set import InSyncSet
 from understudy.ha.leading.remote_backup import RemoteBackup
+from understudy.ha.settings import HaSettings
 from understudy.ha.showing.events import HaEvent, StepDownBegins, StepDownFails
 from understudy.ha.store.coordination import BrokerId, BrokerInfo
 
@@ -77,7 +77,7 @@ class StepDown:
 
     def __init__(
         self,
-        config: HaConfig,
+        config: HaSettings,
         broker: Broker,
         in_sync: InSyncSet,
         backups: Mapping[BrokerId, RemoteBackup],

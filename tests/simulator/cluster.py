@@ -36,7 +36,7 @@ from understudy.broker.core.broker import Broker
 from understudy.broker.core.queues.digest import queue_digests
 from understudy.broker.core.queues.entry import DEQUEUING, PURGED, RETURNING
 from understudy.broker.core.queues.queue import Queue
-from understudy.ha.config import HaConfig
+from understudy.ha.settings import HaSettings
 from understudy.ha.status import BrokerStatus
 from understudy.ha.store.coordination import GroupState
 from understudy.replicator import wire
@@ -141,7 +141,7 @@ class SimCluster:
         self._try_restart_us = self._chance.randrange(*TRY_RESTART_MS) * MS
 
     def _node(self, name: str) -> SimNode:
-        config = HaConfig(
+        config = HaSettings(
             broker=name,
             group="g",
             founds=name == "b1",

@@ -41,10 +41,10 @@ from understudy.broker.log.segment import (
     segment_number,
 )
 from understudy.broker.log.storage import StorageFullError, SyncJob
-from understudy.ha.config import HaConfig
 from understudy.ha.extension import HaExtension
 from understudy.ha.following.lost_records import own_loss
 from understudy.ha.ha_broker import HaBroker
+from understudy.ha.settings import HaSettings
 from understudy.ha.showing.events import BackupNotReady, HaEvent, TrackerAdded, TrackerCleared, TransactionRefused
 from understudy.ha.status import BrokerStatus, explained, since_text
 from understudy.ha.store.coordination import BrokerInfo
@@ -135,7 +135,7 @@ class SimNode:
         name: str,
         store: SimStore,
         network: Network,
-        config: HaConfig,
+        config: HaSettings,
         knobs: Knobs,
         checkers: Checkers,
     ) -> None:

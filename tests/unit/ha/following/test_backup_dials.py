@@ -7,8 +7,8 @@ from itertools import count
 import attrs
 
 from understudy.broker.core.state import BrokerState
-from understudy.ha.config import HaConfig
 from understudy.ha.following.backup import Backup
+from understudy.ha.settings import HaSettings
 from understudy.ha.store.coordination import BrokerInfo, GroupState
 from understudy.replicator.broker_replicator import BrokerReplicator
 
@@ -49,7 +49,7 @@ def backup(around: Surroundings) -> Backup:
     replicator = BrokerReplicator(BrokerState())
     replicator.epoch_seen = 5
     numbers = count(1)
-    config = HaConfig(broker="b2", group="g")
+    config = HaSettings(broker="b2", group="g")
     return Backup(config, replicator, around, around, around, lambda: next(numbers))  # type: ignore[arg-type]
 
 

@@ -16,7 +16,7 @@ LEAST_PAUSE_MS: Final = 200
 
 
 @attrs.frozen(kw_only=True)
-class HaConfig:
+class HaSettings:
     """Settings of the plugin's core.
 
     Attributes:
