@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from understudy.broker.core.moving.port import MovingPort
     from understudy.broker.core.queues.queue import Queue
 
-ENCODED: Final = 64
-"""So many slices of ids are encoded at once: a millisecond, as the ids need no look at a message."""
+ENCODED: Final = 16
+"""So many slices of ids are encoded at once: that takes no look at a message."""
 _DONE: Final = object()
 
 
