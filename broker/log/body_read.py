@@ -5,7 +5,7 @@ batch by the segment's sparse index. So a message that stays in memory pays noth
 dead. A job is handed copies of what it has to know: the journal goes on while a thread runs it. The journal removes no segment
 that a pending job reads (`Journal.begin_drop`).
 
-A body that stands in parts (``TX_BODY_PART``) is not read here, nor one of a note.
+A body that stands in parts (``TX_BODY_PART``) is not read here, nor one of a note, nor one from before the log's start.
 """
 
 from __future__ import annotations
@@ -188,13 +188,9 @@ def _seek(segment: ReadableSegment, index: Sequence[tuple[int, int]], offset: in
 
 def _records(frame: bytes, offset: int) -> Iterator[tuple[int, int, int, int]]:
     """Offset, kind, begin and end of the payload of each record of a batch that begins at ``offset``."""
-    at, size = frames.BATCH_HEADER_BYTES, len(frame)
-    while at < size:
-        kind, length = record.HEAD.unpack_from(frame, at)
-        at += record.HEAD.size
-        if kind & 0x7F == record.HOLE:
+    for kind, at, end in record.records_of(frame, frames.BATCH_HEADER_BYTES):
+        if kind == record.HOLE:
             offset += int.from_bytes(frame[at : at + 4], "big")
         else:
-            yield offset, kind & 0x7F, at, at + length
+            yield offset, kind & ~record.TRANSIENT, at, end
             offset += 1
-        at += length

@@ -76,6 +76,7 @@ HAPPENINGS = {
     "no": 0.06,
     "checkpoint": 0.6,
     "dropped segment": 0.24,
+    "bodies read back": 0.65,
 }
 """Turns of the protocol that faults are there to bring about."""
 DEEDS = {

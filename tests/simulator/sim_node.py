@@ -14,6 +14,7 @@ import attrs
 
 from tests.simulator.checkers.fair_time import FairTime
 from tests.simulator.checkers.instruments import WatchedLive
+from tests.simulator.checkers.kept_bodies import KeptBodies
 from tests.simulator.crash_points import points_of_refusal
 from tests.simulator.knobs import Knobs
 from tests.simulator.memory_spill import MemorySpill
@@ -145,6 +146,7 @@ class SimNode:
         self.network = network
         self.config = config
         self.knobs = knobs
+        self._kept_bodies = KeptBodies(self)
         self.checkers = checkers
         self.storage = MemoryStorage(name)
         self.rng = world.stream(f"node {name}")
@@ -604,6 +606,7 @@ class SimNode:
         self.run(self._on_tick)
 
     def _on_tick(self) -> None:
+        self._kept_bodies.tick()
         self._look_at_disk()
         self.fair_time.pass_to(self.world.now_ms, self.wall_ms)
         self.node.tick(self.world.now_ms, self.wall_ms)

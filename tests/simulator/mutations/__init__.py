@@ -27,6 +27,7 @@ reason and the mutation of the model that shows it; the sweep must find nothing 
 ``duplicates``      ids of messages that are to come once
 ``bindings``        exchanges that are bound to exchanges
 ``compacting``      messages that are written again, so that old segments may go
+``reading``         bodies that are read back from a journal
 ==================  ===========================================================================================
 
 ``reviewed`` and ``overlooked`` are apart: what reviews have found, in combinations too rare for so short a sweep. Each can be
@@ -53,6 +54,7 @@ from tests.simulator.mutations import (
     order,
     overlooked,
     parts,
+    reading,
     rejoining,
     returns,
     reviewed,
@@ -67,7 +69,20 @@ MUTATIONS: dict[str, Mutation] = {
     mutation.name: mutation
     for module in (
         *(durability, transactions, branches, votes, fencing, membership, rejoining, damaged_logs, order),
-        *(handing_out, levels, operators, turns, parts, moves, returns, serving, duplicates, bindings, compacting),
+        *(
+            handing_out,
+            levels,
+            operators,
+            turns,
+            parts,
+            moves,
+            returns,
+            serving,
+            duplicates,
+            bindings,
+            compacting,
+            reading,
+        ),
         *(reviewed, overlooked),
     )
     for mutation in vars(module).values()
