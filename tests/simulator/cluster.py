@@ -261,7 +261,7 @@ class SimCluster:
         return None
 
     def settled(self) -> bool:
-        """Every broker ready or active, every transaction over, everything applied everywhere."""
+        """Every broker ready or active, every transaction over, everything applied everywhere, nothing put off."""
         primary = self.primary()
         if primary is None:
             return False
@@ -274,7 +274,7 @@ class SimCluster:
             if not node.up or node.paused:
                 return False
             state = node.node.state
-            if state.transactions or state.log.applied != log.end:
+            if state.transactions or state.log.applied != log.end or state.put_off.waiting:
                 return False
             refilled = not node.extension.replicator.fresh and not node.extension.replicator.part
             if node is not primary and not (node.ha.status is BrokerStatus.READY and refilled):
