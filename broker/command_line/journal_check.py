@@ -126,7 +126,7 @@ def check_journal(directory: Path) -> dict[str, Any]:
 
 
 def _loss(storage: FileStorage, damage: JournalDamagedError) -> dict[str, Any] | None:
-    """What a repair would keep and lose; None if one was begun and is to be finished, or a listed file leads nowhere."""
+    """The gain and the loss of a repair; None if one was begun and is to be finished, or a listed file leads nowhere."""
     try:
         found = survey(storage, damage)
     except (JournalDamagedError, FileNotFoundError):

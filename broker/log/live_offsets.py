@@ -11,7 +11,7 @@ ENTRY_BYTES = 96
 
 
 class _Buckets(dict[int, int]):
-    """What is missing is 0. ``oldest`` is a lower bound of the keys."""
+    """A count for each bucket, 0 where there is none. ``oldest`` is a lower bound of the keys."""
 
     oldest = 0
 
@@ -56,7 +56,7 @@ class LiveOffsets:
         return min(buckets.oldest << BUCKET_SHIFT, end + 1)
 
     def total_octets(self) -> int:
-        """What all messages take."""
+        """About how many octets all messages take."""
         return sum(self._buckets.values())
 
     def octets(self) -> Iterator[tuple[int, int]]:

@@ -615,7 +615,7 @@ class FrameReader:
 
 
 class Readable(Protocol):
-    """What a read has to know of a segment: a `Segment`, or a copy for another thread."""
+    """All that a read has to know of a segment: a `Segment`, or a copy for another thread."""
 
     @property
     def name(self) -> str: ...

@@ -1,4 +1,4 @@
-"""What is installed from this tree, in each form that it comes in, is whole, and works where this tree is not."""
+"""An installation from this tree, in each form that it comes in, is whole, and works where this tree is not."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MIDDLE = 10
 
 
 def damage_and_repair(node: SimNode, body: bytes) -> Plan:
-    """It has died; one bit of the record with ``body`` is damaged, and an operator repairs the journal."""
+    """Let a broker die; one bit of the record with ``body`` is damaged, and an operator repairs the journal."""
     assert not node.up
     disk = node.storage
     name = next(name for name in sorted(disk.names()) if body in disk.content(name))
@@ -37,7 +37,7 @@ def damage_and_repair(node: SimNode, body: bytes) -> Plan:
 
 
 def test_a_repaired_backup_is_filled_again() -> None:
-    """It is listed, and says that what it holds is no state: it leaves the set, is caught up and comes back; a restart resumes."""
+    """A listed backup says that what it holds is no state: it leaves the set, is caught up and comes back; a restart resumes."""
     with scenario() as group:
         bodies = confirmed(group)
         backup = group.backups[0]
@@ -88,7 +88,7 @@ def test_whatever_is_damaged_is_filled_again(part: int) -> None:
 
 
 def test_a_repaired_primary_waits_for_the_others_though_the_store_has_no_claim() -> None:
-    """It was the primary, and is back alone: it marks itself as damaged, and does not campaign, however long they are away."""
+    """A former primary is back alone: it marks itself as damaged, and does not campaign, however long they are away."""
     with scenario() as group:
         bodies = confirmed(group)
         primary, backups = kill_all(group)
@@ -114,7 +114,7 @@ def test_a_repaired_primary_waits_for_the_others_though_the_store_has_no_claim()
 
 
 def test_the_last_member_leads_when_an_operator_makes_it_the_base() -> None:
-    """It leads with what stood before the damage, and after that as any other broker."""
+    """The broker leads with what stood before the damage, and after that as any other broker."""
     group = Scenario(1, brokers=2, min_insync=1, backup_timeout_ms=1_000)
     with watching_queues(), group.cluster.knobs.in_force():
         group.start()

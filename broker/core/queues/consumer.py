@@ -92,7 +92,7 @@ class Consumer:
         self.timed_out = False
 
     def time_out(self) -> None:
-        """It is cancelled because it has held a message for too long."""
+        """Note that the consumer is cancelled because it has held a message for too long."""
         self.timed_out = True
 
     def can_take(self) -> bool:

@@ -1,4 +1,4 @@
-"""What takes many messages out of a queue, a slice at a time. A slice is ``put_off.SLICE`` messages."""
+"""Ways to take many messages out of a queue, a slice at a time. A slice is ``put_off.SLICE`` messages."""
 
 from __future__ import annotations
 

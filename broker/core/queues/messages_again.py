@@ -63,7 +63,7 @@ class MessagesAgain:
         self.unsettled = {number: attrs.evolve(each, ending=False) for number, each in ended.unsettled.items()}
 
     def log_ends(self, end: int) -> None:
-        """What stood behind ``end`` when a note was written is gone, or never was in the log: no note waits for that."""
+        """Let no note wait for what stood behind ``end`` when it was written: that is gone, or never was in the log."""
         for each in self.unsettled.values():
             each.settled_after = min(each.settled_after, end)
 

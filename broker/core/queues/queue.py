@@ -445,7 +445,7 @@ class Queue:
         return before
 
     def trust(self, redelivered_below: int) -> None:
-        """Nobody else has handed out what has this id, or a higher one."""
+        """Note that nobody else has handed out a message with this id, or a higher one."""
         self.redelivered_below = redelivered_below
 
     # -- the queue itself -----------------------------------------------------------------------------------------
@@ -456,7 +456,7 @@ class Queue:
         self.had_consumer = used
 
     def delete(self) -> None:
-        """Nobody may use it any more."""
+        """Note that nobody may use the queue any more."""
         self.deleted = True
 
     def adopt(self, now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""What a broker holds, and the classes that change it by records: taking them, topology, applying."""
+"""The state of a broker, and the classes that change it by records: taking them, topology, applying."""
 
 from understudy.broker.core.state.broker_state import BrokerState
 

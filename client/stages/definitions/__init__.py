@@ -1,1 +1,1 @@
-"""What a program says of a stage: its function, its queue, its messages, and what it is told of each of them."""
+"""The words of a program on a stage: its function, its queue, its messages, and what it is told of each of them."""

@@ -1,1 +1,1 @@
-"""What a worker shows of itself: counts, log lines, spans and pages; and the named points at which tests kill it."""
+"""The face of a worker: counts, log lines, spans and pages; and the named points at which tests kill it."""

@@ -1,1 +1,1 @@
-"""What people see of a run: a live view, figures, a text, and one HTML page."""
+"""The face of a run: a live view, figures, a text, and one HTML page."""

@@ -1,1 +1,1 @@
-"""What clients do under load: one workload a file, the worker that does it, and what must be true at its end."""
+"""Work of clients under load: one workload a file, the worker that does it, and what must be true at its end."""

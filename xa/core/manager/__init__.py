@@ -1,1 +1,1 @@
-"""What a transaction manager does next: generators yield `steps`, which an edge carries out."""
+"""The next step of a transaction manager: generators yield `steps`, which an edge carries out."""

@@ -1,1 +1,1 @@
-"""What the file of profiles says: resource managers, state servers, jobs, the address of a decision log."""
+"""The file of profiles: resource managers, state servers, jobs, the address of a decision log."""

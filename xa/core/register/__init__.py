@@ -1,1 +1,1 @@
-"""What the state server records and answers: `state` decides, `wire` has the messages, `entry` what is recorded."""
+"""Records and answers of the state server: `state` decides, `wire` has the messages, `entry` what is recorded."""

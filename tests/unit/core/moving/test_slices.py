@@ -257,7 +257,7 @@ def test_a_queue_may_be_deleted_and_declared_anew_while_it_is_purged(turns: int)
 
 
 def test_what_was_handed_out_of_a_deleted_queue_is_gone_at_once() -> None:
-    """It is no dead letter, whatever becomes of it."""
+    """A message of a deleted queue is no dead letter, whatever becomes of it."""
     bench = Bench({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
     bench.fill()
     acked, rejected, requeued, _ = held(bench, 4)

@@ -131,7 +131,7 @@ def test_a_store_that_is_behind_the_journal_says_nothing_either() -> None:
 
 
 def test_a_repaired_broker_may_be_the_base_and_is_said_to_lose_what_stood_behind_the_damage() -> None:
-    """It is listed, and the store has no mark of it yet."""
+    """The broker is listed, and the store has no mark of it yet."""
     repaired = survivor(broker="b2", repaired=True)
     check(repaired, GROUP, {}, {})
     text = "\n".join(losses(repaired, GROUP, {}))
