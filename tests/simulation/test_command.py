@@ -185,7 +185,10 @@ def test_what_is_asked_for_is_there_but_for_bad_luck(share: float, seeds: int, n
 def test_a_small_sweep_is_asked_for_little(result: SeedResult) -> None:
     """A kind of fault that one seed in nine draws is missed by one sweep of twenty seeds in ten, and proves nothing by that."""
     frequent = attrs.evolve(
-        result.report, faults={}, failovers=1, happened={"resume": 1, "checkpoint": 1, "Bank transactions": 1}
+        result.report,
+        faults={},
+        failovers=1,
+        happened={"resume": 1, "checkpoint": 1, "bodies read back": 1, "Bank transactions": 1},
     )
     assert sweep_shortfalls([attrs.evolve(frequent, workloads=frozenset())] * 20) == []
 

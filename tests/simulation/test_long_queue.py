@@ -31,8 +31,8 @@ AFTER_THE_GUARD_MS = 1_000
 
 
 def fill(group: Scenario, messages: int) -> None:
-    """Every broker holds the same messages, as if they had been published one after the other."""
-    message = Message("", "long", b"\x00\x00", b"x", True)
+    """Every broker holds the same empty messages, as if they had been published one after the other; no journal has them."""
+    message = Message("", "long", b"\x00\x00", b"", True)
     lead = group.queue(group.primary, "long")
     assert lead is not None
     message.offset = group.primary.node.state.log.applied

@@ -215,6 +215,7 @@ def test_every_knob_may_stand_in_a_text() -> None:
             "unruly_commits": "0.5",
             "compaction": "0,16,100,1",
             "moved_bodies": "all",
+            "slice": "3",
         }.get(name, "2")
         text = "\n".join(line for line in show(script).splitlines() if not line.startswith(f"{name} "))
         changed = parse(f"{text}\n{name} {value}\n", "text")

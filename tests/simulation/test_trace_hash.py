@@ -12,7 +12,7 @@ import pytest
 
 from tests.simulation.steps_kit import Blind
 from tests.simulator import cluster
-from tests.simulator.checkers import holders, moved_once, routes
+from tests.simulator.checkers import came_once, holders, moved_once, routes
 from tests.simulator.checkers.accounts import Accounts
 from tests.simulator.checkers.restart import Restart
 from tests.simulator.cluster import SimCluster
@@ -67,6 +67,7 @@ def test_checkers_change_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(routes, "check", Blind._nothing)
     monkeypatch.setattr(holders, "check", Blind._nothing)
     monkeypatch.setattr(moved_once, "check", Blind._nothing)
+    monkeypatch.setattr(came_once, "check", Blind._nothing)
     unwatched = SimCluster(seed)
     assert run_cluster(unwatched).held
     assert not unwatched.checkers.reference.end, "a checker was at work"

@@ -44,7 +44,7 @@ class KeptBodies:
             try:
                 job = node.journal.begin_read(WantedBody(offset, len(body)) for offset, body in wanted.items())
             except JournalError as error:
-                raise Violation("G1", f"{node.name}: {error}") from error
+                raise Violation("G1", f"{node.name} does not find a body: {error}") from error
             self._pending = node.journal, job, wanted
 
     def _end(self, journal: Journal, job: ReadJob, wanted: dict[int, bytes]) -> None:

@@ -51,8 +51,8 @@ def what_a_disk_has_claimed_is_forgotten(bug: Bug) -> None:
     """A broker does not see that its journal holds less than its disk has held, and goes on without who is away."""
     real = lost_records.own_loss
 
-    def own_loss(*about: Any) -> str:
-        if real(*about):
+    def own_loss(*about: Any, **more: Any) -> str:
+        if real(*about, **more):
             bug.strike()
         return ""
 

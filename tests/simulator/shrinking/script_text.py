@@ -118,6 +118,7 @@ KNOBS = {
     "unruly_commits": _Knob(read=_share, show=lambda share: f"{share:g}"),
     "compaction": _Knob(read=_compaction, show=lambda four: ",".join(map(str, four))),
     "compaction_pause_ms": _Knob(),
+    "slice": _Knob(),
     "unstable_bytes_per_connection": _Knob("limits"),
     "unstable_bytes": _Knob("limits"),
     "outcome_limit": _Knob("limits"),
