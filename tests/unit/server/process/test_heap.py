@@ -13,6 +13,8 @@ from understudy.broker.server.process.heap import (
     GROWTH,
     LOOKS_SHARE,
     PORTION,
+    REST,
+    REST_AFTER_S,
     REST_S,
     TRIMS_SHARE,
     Glibc,
@@ -63,6 +65,22 @@ def test_a_portion_is_given_back_once(heap: Heap, pages: Pages) -> None:
     assert pages.trims == 1
     assert heap.statistics().trims == 1
     assert heap.statistics().free_bytes == 10 * MIB + PORTION
+
+
+def test_the_rest_of_what_was_freed_in_slices_goes_too(heap: Heap, pages: Pages) -> None:
+    heap.look(0.0)
+    pages.free += PORTION
+    heap.look(100.0)
+    pages.free += 2 * REST
+    heap.look(100.0 + REST_AFTER_S - EVERY_S)
+    assert pages.trims == 1
+    heap.look(100.0 + 2 * REST_AFTER_S)
+    assert pages.trims == 2
+    pages.free += REST - 1
+    heap.look(200.0)
+    pages.free += 1
+    heap.look(300.0)  # much later: no rest of that any more
+    assert pages.trims == 2
 
 
 def test_what_was_taken_again_counts_when_it_is_freed_again(heap: Heap, pages: Pages) -> None:
