@@ -1,4 +1,4 @@
-"""Every promise holds on 400 seeds, and the sweep saw enough faults. The same as ``scripts/simulate --seeds 0..399``."""
+"""Every promise holds on 300 seeds, and the sweep saw enough faults. The same as ``scripts/simulate --seeds 0..299``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulator.sweep import sweep
 
-SEEDS = range(400)
+SEEDS = range(300)
 SHORT = range(12)
 
 
