@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from tests.simulator import calls
-from tests.simulator.scenario import Scenario, publish_confirmed, scenario
+from tests.simulator.scenario import Hand, Scenario, publish_confirmed, scenario
 from tests.simulator.sim_node import SimNode
 from understudy.ha.showing.events import GroupWrittenAnew, StoreHoldsGroup, StoreLacksGroup
 from understudy.ha.showing.health import promotion_blockers
@@ -123,18 +123,23 @@ def test_a_member_that_was_down_comes_back_and_completes_the_proof(older: bool) 
         group.ready()
 
 
+def joiner_whose_add_is_unheard(group: Scenario, hand: Hand) -> tuple[SimNode, SimNode]:
+    """Primary and joiner. The store lists the joiner, and the answer that says so is lost."""
+    hand(calls.declare, "q")
+    primary, (joiner,) = group.primary, group.backups
+    group.crash(joiner)
+    group.until("it is out", lambda: group.members == (primary.name,))
+    group.cluster.store.lose_answers.add(primary.name)
+    joiner.start()
+    group.until("it is listed, and nobody has heard of it", lambda: len(held(group).members) == 2)
+    return primary, joiner
+
+
 def test_an_add_whose_answer_was_lost_counts_as_done() -> None:
     """The store had listed the joiner when it lost the group: the set that is written is no smaller."""
     with scenario(brokers=2, min_insync=1, backup_timeout_ms=1_000) as group:
-        hand = group.hand()
-        hand(calls.declare, "q")
-        primary, (joiner,) = group.primary, group.backups
-        group.crash(joiner)
-        group.until("it is out", lambda: group.members == (primary.name,))
+        primary, _ = joiner_whose_add_is_unheard(group, group.hand())
         store = group.cluster.store
-        store.lose_answers.add(primary.name)
-        joiner.start()
-        group.until("it is listed, and nobody has heard of it", lambda: len(held(group).members) == 2)
         assert primary.ha.primary is not None
         assert primary.ha.primary.in_sync.members == (primary.name,)
         store.lose_group(None, with_history=True)
@@ -147,14 +152,8 @@ def test_an_add_whose_answer_was_lost_and_whose_link_broke() -> None:
     """The joiner links again, though the change that lists it is still open: its acknowledgement completes the proof."""
     with scenario(brokers=2, min_insync=1, backup_timeout_ms=1_000) as group:
         hand = group.hand()
-        hand(calls.declare, "q")
-        primary, (joiner,) = group.primary, group.backups
-        group.crash(joiner)
-        group.until("it is out", lambda: group.members == (primary.name,))
+        primary, joiner = joiner_whose_add_is_unheard(group, hand)
         store = group.cluster.store
-        store.lose_answers.add(primary.name)
-        joiner.start()
-        group.until("it is listed, and nobody has heard of it", lambda: len(held(group).members) == 2)
         group.crash(joiner)
         store.lose_group(None, with_history=True)
         group.until("it is noticed", lambda: bool(primary.ha.stored.missing))
