@@ -155,7 +155,7 @@ class Broker:
         self.moving.begin()
         self.name_bars.forget_applied()
         for queue in self.state.queues.values():
-            queue.used(self.clock.running_ms)  # nobody was answered before
+            queue.used(self.clock.running_ms)  # no client was answered before
             self.state.schedule(queue)
         self.expiry.begin_grace()
         self.expiry.messages.begin()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 BUCKET_SHIFT = 6
 """A bucket is 64 offsets: 64 messages of 1 MiB fill an ordinary segment, and a million small ones take 16,000 buckets."""
 ENTRY_BYTES = 96
-"""What a message takes in the journal about, beside its body."""
+"""About how many octets of the journal a message takes beside its body."""
 
 
 class _Buckets(dict[int, int]):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from understudy.broker.log.live_offsets import LiveOffsets
 
 Places = deque[Entry] | list[tuple[Any, ...]]
-"""What holds messages in some order: entries, or tuples that end with one."""
+"""A container of messages in some order: entries, or tuples that end with one."""
 
 IN_HAND = (ACQUIRED, DEQUEUING, RETURNING)
 """States of messages that something else than the queue may hold."""

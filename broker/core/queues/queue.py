@@ -331,7 +331,7 @@ class Queue:
         return self._leave(leaving)
 
     def _leave(self, leaving: Leaving) -> Iterator[None]:
-        while leaving in self.leaving:  # else the queue has lost everything, or somebody could not wait
+        while leaving in self.leaving:  # else the queue was cleared, or `settle` has done it
             self._take_out(leaving, put_off.SLICE)
             if not leaving.left:
                 return
@@ -376,7 +376,7 @@ class Queue:
             self.returns.forget_withheld()
 
     def settle(self) -> None:
-        """Take out now all that is to leave: somebody is about to look at every message."""
+        """Take out now all that is to leave, before a look at every message."""
         while self.leaving:
             self._take_out(self.leaving[0], self.leaving[0].left)
 
@@ -445,7 +445,7 @@ class Queue:
         return before
 
     def trust(self, redelivered_below: int) -> None:
-        """Note that nobody else has handed out a message with this id, or a higher one."""
+        """Note that no other broker has handed out a message with this id, or a higher one."""
         self.redelivered_below = redelivered_below
 
     # -- the queue itself -----------------------------------------------------------------------------------------
@@ -456,7 +456,7 @@ class Queue:
         self.had_consumer = used
 
     def delete(self) -> None:
-        """Note that nobody may use the queue any more."""
+        """Note that no client may use the queue any more."""
         self.deleted = True
 
     def adopt(self, now_ms: int) -> None:

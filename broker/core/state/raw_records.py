@@ -24,7 +24,7 @@ def separate(raw: bytes) -> bytes:
 
 
 def check_readable(raw: bytes) -> None:
-    """Raises for a topology record what registering it would raise, if only a newer program can read it, or nobody."""
+    """Raises for a topology record what registering it would raise, if this program cannot read it."""
     kind, end = raw[0], len(raw)
     if kind == record.QUEUE_DECLARE:
         table(record.decode_queue_declare(raw, 5, end)[-1])
