@@ -9,7 +9,8 @@ How much that is ``mallinfo2`` says: the free bytes of the heap, less the fewest
 are too scattered. It takes 0.05 ms, 5 ms when 250,000 pieces are free, and 20 ms in a broker with 800,000 messages on a loaded
 machine, so its time is limited, and that of trims, too: a queue that grows and shrinks takes the same pages again and again.
 
-What is freed a slice at a time leaves less than a portion at its end: that rest is given back `REST_AFTER_S` after a trim.
+What is freed a slice at a time leaves less than a portion at its end. That remainder is given back `REMAINDER_AFTER_S`
+after a trim.
 
 While the process grows it is not asked, since then nothing can be given back: what is freed is taken again at once. The bytes by
 which the process has grown count as taken from those that were free.
@@ -30,10 +31,10 @@ import structlog
 from understudy.broker.server.process.memory_watch import resident_bytes
 
 PORTION: Final = 64 << 20
-REST: Final = 8 << 20
-"""Of the last portion of much that was freed: a rest of so many bytes goes, too."""
-REST_AFTER_S: Final = 5.0
-"""Between a trim and the one of the rest."""
+REMAINDER: Final = 8 << 20
+"""Of the last portion of much that was freed: a remainder of so many bytes goes, too."""
+REMAINDER_AFTER_S: Final = 5.0
+"""Between a trim and the one of the remainder."""
 GROWTH: Final = 256 << 10
 """A process that has so many bytes more than a quarter of a second before is growing,"""
 REST_S: Final = 1.0
@@ -115,7 +116,7 @@ class Heap:
         self._resident = resident
         self._occupied = resident()
         self._free = self._fewest = allocator.free_bytes() if allocator is not None else 0
-        self._next_s = self._rests_s = self._rest_due_s = 0.0
+        self._next_s = self._rests_s = self._remainder_due_s = 0.0
         self._trims = 0
         self._longest_s = 0.0
 
@@ -129,7 +130,7 @@ class Heap:
         if grown >= GROWTH:
             self._fewest = max(0, self._fewest - grown)
             self._rests_s = now_s + REST_S
-            self._rest_due_s = 0.0
+            self._remainder_due_s = 0.0
         if now_s < self._rests_s:
             self._next_s = now_s + EVERY_S
             return
@@ -137,13 +138,13 @@ class Heap:
         self._free = allocator.free_bytes()
         looked = ended = time.thread_time()
         self._fewest = min(self._fewest, self._free)
-        rest_due = 0 < self._rest_due_s <= now_s
-        if self._free - self._fewest >= (REST if rest_due else PORTION):
+        remainder_due = 0 < self._remainder_due_s <= now_s
+        if self._free - self._fewest >= (REMAINDER if remainder_due else PORTION):
             self.give_back()
             ended = time.thread_time()
-            self._rest_due_s = now_s + REST_AFTER_S
-        elif rest_due:
-            self._rest_due_s = 0.0
+            self._remainder_due_s = now_s + REMAINDER_AFTER_S
+        elif remainder_due:
+            self._remainder_due_s = 0.0
         self._longest_s = max(self._longest_s, ended - started)
         self._next_s = now_s + max(EVERY_S, LOOKS_SHARE * (looked - started), TRIMS_SHARE * (ended - looked))
 

@@ -13,8 +13,8 @@ from understudy.broker.server.process.heap import (
     GROWTH,
     LOOKS_SHARE,
     PORTION,
-    REST,
-    REST_AFTER_S,
+    REMAINDER,
+    REMAINDER_AFTER_S,
     REST_S,
     TRIMS_SHARE,
     Glibc,
@@ -67,19 +67,19 @@ def test_a_portion_is_given_back_once(heap: Heap, pages: Pages) -> None:
     assert heap.statistics().free_bytes == 10 * MIB + PORTION
 
 
-def test_the_rest_of_what_was_freed_in_slices_goes_too(heap: Heap, pages: Pages) -> None:
+def test_the_remainder_of_what_was_freed_in_slices_goes_too(heap: Heap, pages: Pages) -> None:
     heap.look(0.0)
     pages.free += PORTION
     heap.look(100.0)
-    pages.free += 2 * REST
-    heap.look(100.0 + REST_AFTER_S - EVERY_S)
+    pages.free += 2 * REMAINDER
+    heap.look(100.0 + REMAINDER_AFTER_S - EVERY_S)
     assert pages.trims == 1
-    heap.look(100.0 + 2 * REST_AFTER_S)
+    heap.look(100.0 + 2 * REMAINDER_AFTER_S)
     assert pages.trims == 2
-    pages.free += REST - 1
+    pages.free += REMAINDER - 1
     heap.look(200.0)
     pages.free += 1
-    heap.look(300.0)  # much later: no rest of that any more
+    heap.look(300.0)  # much later: no remainder of that any more
     assert pages.trims == 2
 
 
