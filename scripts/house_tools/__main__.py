@@ -39,6 +39,10 @@ def lines(house: House, *, everything: bool) -> list[str]:
         said.append(
             f"docstrings of {kind} that begin without a noun   {house.nounless[kind]} of {docstrings}, {share:.1f} %"
         )
+    remarks, code = (sum(each[at] for each in house.ha_words.values()) for at in (0, 1))
+    said.append(f"lines of broker/ with words of the HA plugin   {remarks + code}: remarks {remarks}, code {code}")
+    most = sorted(house.ha_words.items(), key=lambda each: (-sum(each[1]), each[0]))
+    said += [f"    {path}: {sum(found)}" for path, found in (most if everything else most[:SHOWN])]
     said.append("ids that lead out of the repository   " + ", ".join(f"{kind} {n}" for kind, n in house.ids.items()))
     return said
 
@@ -63,7 +67,11 @@ def judge_added(base: str) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/check --house", description=__doc__)
     parser.add_argument("--json", action="store_true", help="one object on one line")
-    parser.add_argument("--all", action="store_true", help="every attribute that is written outside its owner's file")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="every attribute that is written outside its owner's file, and every file with words of the HA plugin",
+    )
     parser.add_argument(
         "--added", metavar="BASE", help="judge the docstrings that the working tree adds to this commit"
     )

@@ -10,6 +10,7 @@ from typing import Final
 
 import attrs
 
+from scripts.house_tools.ha_words import lines_with_words
 from scripts.house_tools.sources import Source, begins_without_a_noun, product_of
 
 ID: Final = re.compile(r"\b(?:DESIGN \d+(?:\.\d+)?|(?:H|C|P|S|K|X|CP|Q|R)-\d{2,3})\b")
@@ -31,6 +32,7 @@ class House:
         foreign_writes: attributes that are written through another name than ``self``, though a class of another file has them.
         docstrings, nounless: of product and tests; how many begin without a noun.
         ids: references that lead out of the repository, in product, tests and docs.
+        ha_words: files of ``broker/`` with words of the HA plugin, each with the lines: in remarks, in code.
     """
 
     rooms: Mapping[str, int]
@@ -40,6 +42,7 @@ class House:
     docstrings: Mapping[str, int]
     nounless: Mapping[str, int]
     ids: Mapping[str, int]
+    ha_words: Mapping[str, tuple[int, int]]
 
 
 def count(sources: Sequence[Source], docs: Mapping[str, str]) -> House:
@@ -71,6 +74,11 @@ def count(sources: Sequence[Source], docs: Mapping[str, str]) -> House:
         docstrings=docstrings,
         nounless=nounless,
         ids=ids,
+        ha_words={
+            str(each.path): found
+            for each in product
+            if each.path.parts[0] == "broker" and any(found := lines_with_words(each))
+        },
     )
 
 

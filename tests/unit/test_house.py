@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scripts.house_tools.counts import circles, count
+from scripts.house_tools.ha_words import has_word
 from scripts.house_tools.sources import Source, added_lines, begins_without_a_noun, read_sources
 
 
@@ -34,6 +35,22 @@ def test_a_docstring_without_a_noun_is_known(text: str, found: bool) -> None:
     assert begins_without_a_noun(text) is found
 
 
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("the in-sync set, min_insync", True),
+        ("on_backup = 1", True),
+        ("Primaries lead.", True),
+        ("class HaConfig:", True),
+        ("plugins.ha", True),
+        ("begin_sync(), what has changed", False),
+        ("a catch, a primal back-up of hay", False),
+    ],
+)
+def test_a_word_of_the_ha_plugin_is_known(line: str, found: bool) -> None:
+    assert has_word(line) is found
+
+
 def test_circles_are_found_and_chains_are_none() -> None:
     assert circles({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"], "e": ["f"], "f": ["e", "a"]}) == [
         ["a", "b", "c"],
@@ -47,8 +64,10 @@ def test_circles_are_found_and_chains_are_none() -> None:
 def test_the_house_is_counted() -> None:
     queue = 'class Queue:\n    """It holds (P-52)."""\n    size: int\n    def __init__(self):\n        self.head = 0\n'
     broker = (
+        "# A primary.\n"
         "from understudy.broker.core.queues.queue import Queue\n"
-        "class Broker:\n    def take(self, queue: Queue):\n        queue.head = 1\n        self.size = 2\n"
+        "class Broker:\n    def take(self, queue: Queue):\n        queue.head = 1\n        self.size = 2  # of a backup\n"
+        "        self.refill = ''  # refill\n"
     )
     user = "from understudy.broker.core.broker import Broker\ndef f(q):\n    q.size, q.unknown = 1, 2\n"
     test = '"""Whether it counts."""\n'
@@ -66,6 +85,7 @@ def test_the_house_is_counted() -> None:
     assert house.circled_files == 2
     assert house.foreign_writes == ["head (broker/core/broker.py)", "size (ha/user.py)"]
     assert (house.docstrings, house.nounless) == ({"product": 1, "tests": 1}, {"product": 1, "tests": 1})
+    assert house.ha_words == {"broker/core/broker.py": (2, 1)}
     assert house.ids == {"product": 1, "tests": 0, "docs": 2}
 
 
