@@ -16,14 +16,15 @@ from typing import Any, NoReturn
 
 from bench_tools import machine, pairs, perftest, report
 from bench_tools.errors import BenchError
+from bench_tools.links import Links
 from bench_tools.perftest import PerfTest
 from bench_tools.rabbitmq import RabbitMq
-from bench_tools.rows import DEFAULT_ROWS, EXTRA_ROWS, MESSAGE_BYTES, Row, select_rows
+from bench_tools.rows import DEFAULT_ROWS, EXTRA_ROWS, MESSAGE_BYTES, Row, at_delays, select_rows
 from bench_tools.runner import Bench, SideName
 from bench_tools.sample import Window
 from bench_tools.sides import Side
 from bench_tools.txgen import Txgen
-from bench_tools.understudy import Understudy
+from bench_tools.understudy import DistantUnderstudy, Understudy
 
 _ROOT = Path(__file__).resolve().parents[2]
 _BUILD = _ROOT / "scripts" / "bench_build"
@@ -45,6 +46,16 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", metavar="NAMES", help="comma-separated, e.g. 'tx-8x10,confirm*' (all default rows)")
     parser.add_argument("--nodes", type=_positive_int, default=3, help="brokers a cluster; 1 measures one alone (3)")
     parser.add_argument("--rabbit-quorum", action="store_true", help="RabbitMQ: quorum queues, not mirrored ones")
+    parser.add_argument(
+        "--rabbit-both", action="store_true", help="RabbitMQ with mirrored queues, and with quorum queues"
+    )
+    parser.add_argument(
+        "--link-delay",
+        metavar="MS,...",
+        type=_delays,
+        default=(),
+        help="each broker in a network namespace (root alone); each row for each delay of a packet between brokers, e.g. 0,1,2",
+    )
     parser.add_argument(
         "--feed",
         metavar="A,B",
@@ -70,6 +81,13 @@ def _positive(text: str) -> float:
     return value
 
 
+def _delays(text: str) -> tuple[float, ...]:
+    values = tuple(float(each) for each in text.split(","))
+    if not all(0 <= each <= 1000 for each in values):
+        raise argparse.ArgumentTypeError(f"{text} has a delay below 0 or above 1000 ms")
+    return values
+
+
 def _positive_int(text: str) -> int:
     value = int(text)
     if value < 1:
@@ -87,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.work.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix="understudy-bench-", dir=options.work))
         try:
+            if (options.feed or options.store) and options.link_delay:
+                raise BenchError("--link-delay compares our cluster with RabbitMQ: not together with --feed or --store")
             if options.feed or options.store:
                 return _run_pairs(options, work)
             return _run(options, select_rows(options.rows), work)
@@ -103,21 +123,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _sides(options: argparse.Namespace) -> list[SideName]:
+    theirs: list[SideName] = ["quorum"] if options.rabbit_quorum else ["rabbitmq"]
+    if options.rabbit_both:
+        theirs = ["rabbitmq", "quorum"]
+    ours: list[SideName] = ["understudy"]
+    return {"rabbitmq": theirs, "understudy": ours}.get(options.only, theirs + ours)
+
+
 def _run(options: argparse.Namespace, rows: Sequence[Row], work: Path) -> int:
-    sides: list[SideName] = [options.only] if options.only else ["rabbitmq", "understudy"]
+    sides = _sides(options)
     if machine.filesystem_of(work) == "tmpfs":
         raise BenchError(f"{work} is on tmpfs, where fsync costs nothing; give a folder on a disk with --work")
+    java = any(row.tool == "perftest" for row in rows)
+    txgen, perf_test = Txgen(_BUILD), PerfTest(_BUILD) if java else None  # Maven needs the network that `enter` leaves
+    links: Links | None = None
+    if options.link_delay:
+        rows = at_delays(rows, options.link_delay)
+        links = Links(_BUILD, options.nodes)
+        links.enter()
+    try:
+        return _measure(options, rows, work, sides, txgen, perf_test, links)
+    finally:
+        if links is not None:
+            links.stop()
 
+
+def _measure(
+    options: argparse.Namespace,
+    rows: Sequence[Row],
+    work: Path,
+    sides: list[SideName],
+    txgen: Txgen,
+    perf_test: PerfTest | None,
+    links: Links | None,
+) -> int:
     def make_side(name: SideName, number: int) -> Side:
         folder = work / f"{name}-{number}"
-        if name == "rabbitmq":
-            return RabbitMq(folder, options.nodes, options.rabbit_quorum)
+        if name != "understudy":
+            return RabbitMq(folder, options.nodes, name == "quorum", links=links)
+        if links is not None:
+            return DistantUnderstudy(folder, _PROGRAM, links)
         return Understudy(folder, _PROGRAM, options.nodes)
 
     descriptions: dict[str, dict[str, str | int]] = {
         name: dict(make_side(name, 0).description()) for name in sides
     }  # says what is not installed
-    java = any(row.tool == "perftest" for row in rows)
     last: dict[str, Side] = {}
 
     def remember(name: SideName, number: int) -> Side:
@@ -125,8 +176,8 @@ def _run(options: argparse.Namespace, rows: Sequence[Row], work: Path) -> int:
         return last[name]
 
     bench = Bench(
-        txgen=Txgen(_BUILD),
-        perftest=PerfTest(_BUILD) if java else None,
+        txgen=txgen,
+        perftest=perf_test,
         rows=rows,
         sides=sides,
         rounds=options.rounds,
@@ -134,6 +185,7 @@ def _run(options: argparse.Namespace, rows: Sequence[Row], work: Path) -> int:
         cores=machine.cores(),
         make_side=remember,
         say=_say,
+        links=links,
     )
     environment = machine.describe(work, _ROOT)
     began = time.time()
@@ -150,7 +202,8 @@ def _run(options: argparse.Namespace, rows: Sequence[Row], work: Path) -> int:
             "nodes": options.nodes,
             "message_bytes": MESSAGE_BYTES,
         },
-        "environment": environment | ({"perf_test": perftest.VERSION} if java else {}),
+        "loads": bench.loads,
+        "environment": environment | ({"perf_test": perftest.VERSION} if perf_test is not None else {}),
         "sides": descriptions,
         "rows": entries,
     }
@@ -215,6 +268,7 @@ def _print(whole: dict[str, Any], entries: list[dict[str, Any]], sides: Sequence
         f"medians of {settings['rounds']} rounds, {settings['seconds']:g} s a row, {settings['message_bytes']} bytes "
         f"a message; whole run {whole['took_s']} s\n"
     )
+    print("\n".join(whole["loads"]) + "\n")
     print(report.table(entries, sides))
     if as_json:
         print(json.dumps(whole))

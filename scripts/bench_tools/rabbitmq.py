@@ -19,13 +19,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench_tools.errors import BenchError
+from bench_tools.links import Links
 from bench_tools.processes import Child, await_port, free_ports
 
 # Debian's /usr/sbin/rabbitmq* are wrappers that change user and folder; these are the scripts behind them.
 _SCRIPTS = (Path("/usr/lib/rabbitmq/bin"), Path("/usr/local/sbin"), Path("/opt/rabbitmq/sbin"))
 _START_TIMEOUT_S = 120.0
 _STOP_GRACE_S = 20.0
-_ONLY_LOOPBACK = "-kernel inet_dist_use_interface {127,0,0,1}"
 _POLICY = {"ha-mode": "all", "ha-sync-mode": "automatic"}
 
 
@@ -35,9 +35,15 @@ def find_scripts() -> Path | None:
 
 
 class RabbitMq:
-    """A RabbitMQ cluster of ``nodes`` nodes below ``folder``; ``settings``: further lines of each rabbitmq.conf."""
+    """A RabbitMQ cluster of ``nodes`` nodes below ``folder``.
 
-    def __init__(self, folder: Path, nodes: int, quorum: bool, settings: Sequence[str] = ()) -> None:
+    ``settings``: further lines of each rabbitmq.conf. ``links``: each node runs in a namespace of these, None: all run beside the
+    bench. Erlang's distribution goes over them then, and each namespace has an epmd.
+    """
+
+    def __init__(
+        self, folder: Path, nodes: int, quorum: bool, settings: Sequence[str] = (), links: Links | None = None
+    ) -> None:
         scripts = find_scripts()
         if scripts is None:
             raise BenchError(
@@ -50,8 +56,9 @@ class RabbitMq:
         self._folder = folder
         self._nodes = nodes
         self._settings = settings
+        self._links = links
         self._children: list[Child] = []
-        self._epmd: Child | None = None
+        self._epmds: list[Child] = []
         self._ports: list[int] = []
         self._epmd_port = 0
         self._version = "?"
@@ -66,19 +73,27 @@ class RabbitMq:
         cookie = self._folder / ".erlang.cookie"
         cookie.write_text(secrets.token_hex(16).upper())
         cookie.chmod(0o400)
-        self._epmd = Child(
-            "epmd",
-            ["epmd", "-port", str(self._epmd_port), "-address", "127.0.0.1"],
-            self._folder / "epmd.log",
-            env=self._environment(),
-        )
-        await_port(self._epmd_port, self._epmd, 10)
+        if self._links is not None:
+            lines = [
+                f'{{host, {{{_erlang(self._address(each))}}}, ["bench{each + 1}"]}}.' for each in range(self._nodes)
+            ]
+            (self._folder / "inetrc").write_text("{lookup, [file, native]}.\n" + "\n".join(lines) + "\n")
+        for number in range(self._nodes if self._links is not None else 1):
+            self._epmds.append(
+                Child(
+                    "epmd",
+                    [*self._inside(number), "epmd", "-port", str(self._epmd_port), "-address", self._address(number)],
+                    self._folder / f"epmd{number + 1}.log",
+                    env=self._environment(number),
+                )
+            )
+        await_port(self._epmd_port, self._epmds[0], 10)
         for number in range(self._nodes):
             self._start_node(number)
             if number == 0:
                 # The first is up before the others look for a cluster: they join it and cannot found another.
                 await_port(self._ports[0], self._children[0], _START_TIMEOUT_S)
-        for number in range(1, self._nodes):
+        for number in range(1, self._nodes if self._links is None else 1):
             await_port(self._ports[number], self._children[number], _START_TIMEOUT_S)
         self._ctl("await_online_nodes", str(self._nodes))
         self._version = self._ctl("version").strip()
@@ -107,7 +122,7 @@ class RabbitMq:
             ]
         config.write_text("\n".join(lines) + "\n")
         (folder / "enabled_plugins").write_text("[].\n")
-        environment = self._environment() | {
+        environment = self._environment(number) | {
             "RABBITMQ_NODENAME": self.node_name(number),
             "RABBITMQ_NODE_PORT": str(self._ports[number]),
             "RABBITMQ_DIST_PORT": str(self._distribution_ports[number]),
@@ -118,14 +133,14 @@ class RabbitMq:
             "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
             "RABBITMQ_LOG_BASE": str(folder / "log"),
             "RABBITMQ_PID_FILE": str(folder / "pid"),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": _ONLY_LOOPBACK,
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": self._interface(number),
             # Makes the script exec the Erlang VM: its process id is the one we started, and SIGTERM stops it cleanly.
             "RUNNING_UNDER_SYSTEMD": "true",
         }
         self._children.append(
             Child(
                 f"rabbitmq node {number + 1}",
-                [str(self._scripts / "rabbitmq-server")],
+                [*self._inside(number), str(self._scripts / "rabbitmq-server")],
                 folder / "output.log",
                 env=environment,
             )
@@ -137,9 +152,9 @@ class RabbitMq:
         deadline = time.monotonic() + _STOP_GRACE_S
         for child in self._children:
             child.stop(max(1.0, deadline - time.monotonic()))
-        if self._epmd is not None:
-            self._epmd.stop(2.0)
-        self._children, self._epmd = [], None
+        for epmd in self._epmds:
+            epmd.stop(2.0)
+        self._children, self._epmds = [], []
 
     # -- what the runner asks
 
@@ -156,7 +171,10 @@ class RabbitMq:
         """Ask node 1 where every queue is; a mirror that is not in sync counts as missing."""
         column = "members" if self.queue_type == "quorum" else "synchronised_slave_pids"
         wanted = self._nodes if self.queue_type == "quorum" else self._nodes - 1
-        rows = json.loads(self._ctl("list_queues", "--formatter", "json", "name", "policy", column))
+        here = (
+            ["--local"] if self._links is not None else []
+        )  # other nodes cannot dial rabbitmqctl: they do not answer it
+        rows = json.loads(self._ctl("list_queues", *here, "--formatter", "json", "name", "policy", column))
         copies = {row["name"]: _count(row[column]) for row in rows}
         return [
             f"queue {queue}: {copies.get(queue, 'absent')} in {column}, not {wanted}"
@@ -170,21 +188,32 @@ class RabbitMq:
             "version": self._version,
             "nodes": self._nodes,
             "queues": kind if self._nodes > 1 or self.queue_type else "classic queues, not mirrored",
-        }
+        } | ({} if self._links is None else {"links": "TCP between network namespaces"})
 
     # -- pieces
 
     def node_name(self, number: int) -> str:
         """The Erlang name of a node, from 0."""
-        return f"understudy-bench-{number + 1}@localhost"
+        return f"understudy-bench-{number + 1}@" + ("localhost" if self._links is None else f"bench{number + 1}")
 
-    def _environment(self) -> dict[str, str]:
-        return {
+    def _inside(self, number: int) -> list[str]:
+        """Words before a command that make it run where the node does."""
+        return [] if self._links is None else self._links.inside(number)
+
+    def _address(self, number: int) -> str:
+        return "127.0.0.1" if self._links is None else self._links.addresses[number]
+
+    def _interface(self, number: int) -> str:
+        return f"-kernel inet_dist_use_interface {{{_erlang(self._address(number))}}}"
+
+    def _environment(self, number: int = 0) -> dict[str, str]:
+        names = {} if self._links is None else {"ERL_INETRC": str(self._folder / "inetrc")}
+        return names | {
             "PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
             "LANG": "C.UTF-8",
             "HOME": str(self._folder),  # where Erlang looks for the cookie
             "ERL_EPMD_PORT": str(self._epmd_port),
-            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "ERL_EPMD_ADDRESS": self._address(number),
             "RABBITMQ_CONF_ENV_FILE": "/dev/null",  # not a plain file: /etc/rabbitmq/rabbitmq-env.conf stays unread
         }
 
@@ -196,7 +225,7 @@ class RabbitMq:
 
     def _ctl_environment(self) -> dict[str, str]:
         return self._environment() | {
-            "RABBITMQ_CTL_ERL_ARGS": _ONLY_LOOPBACK,
+            "RABBITMQ_CTL_ERL_ARGS": self._interface(0),
             "RABBITMQ_CTL_DIST_PORT_MIN": str(self._ctl_port),
             "RABBITMQ_CTL_DIST_PORT_MAX": str(self._ctl_port),
         }
@@ -215,6 +244,10 @@ class RabbitMq:
         if done.returncode != 0:
             raise BenchError(f"rabbitmqctl {' '.join(arguments)} failed: {(done.stderr or done.stdout).strip()}")
         return done.stdout
+
+
+def _erlang(address: str) -> str:
+    return address.replace(".", ",")
 
 
 def _count(value: object) -> int:

@@ -1,4 +1,4 @@
-"""Medians of the rounds, as a plain table and as JSON."""
+"""Medians of the rounds, and of the ratios of each round, as a plain table and as JSON."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from bench_tools.sample import Sample
 RATE_GOAL = 2.0
 CPU_GOAL = 0.5
 _BUSY_MACHINE = 0.10
+
+_COMPARED = ("messages_per_s", "broker_cpu_us_per_message", "p50_us", "p99_us")
 
 _FIGURES = tuple(a.name for a in fields(Sample) if a.name not in ("checks", "seconds", "feed_cpu_us_per_message"))
 
@@ -39,8 +41,10 @@ _COLUMNS: tuple[tuple[str, str, float, int], ...] = (
 def summarise(rows: Sequence[Row], sides: Sequence[SideName], outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
     """One entry a row: per side the median of each figure, every round, and what went wrong; then the ratios.
 
-    ``ratio`` is ours divided by theirs (above 1 is better for rates, below 1 for CPU and latency); ``goal_met`` is None
-    where no goal is stated or a side is missing.
+    ``ratios`` has for each other side the medians of the rounds' ratios, ours divided by theirs (above 1 is better for rates, below
+    1 for CPU and latency), and the lowest and the highest ratio of the rates; ``ratio`` is that to the first of them. ``goal_met``
+    is None where no goal is stated or a side is missing. ``kept``, of a row with a delay, is by side the median of the rounds'
+    rates divided by those at the row's first delay.
     """
     entries: list[dict[str, Any]] = []
     for row in rows:
@@ -55,9 +59,24 @@ def summarise(rows: Sequence[Row], sides: Sequence[SideName], outcomes: Sequence
                 "rounds": [{"round": number, **asdict(sample)} for number, sample in measured],
                 "problems": [f"round {outcome.round}: {outcome.error}" for outcome in mine if outcome.error],
             }
-        entry |= _compare(row, entry)
+        entry |= _compare(row, sides, outcomes)
+        entry["kept"] = {side: _kept(row, rows, side, outcomes) for side in sides}
         entries.append(entry)
     return entries
+
+
+def _by_round(row: Row, side: SideName, outcomes: Sequence[Outcome]) -> dict[int, Sample]:
+    return {each.round: each.sample for each in outcomes if each.row == row.name and each.side == side and each.sample}
+
+
+def _kept(row: Row, rows: Sequence[Row], side: SideName, outcomes: Sequence[Outcome]) -> float | None:
+    if row.delay_ms is None:
+        return None
+    name = row.name.partition("+")[0]
+    first = next(each for each in rows if each.name.partition("+")[0] == name)
+    before, now = _by_round(first, side, outcomes), _by_round(row, side, outcomes)
+    shares = [now[number].messages_per_s / before[number].messages_per_s for number in now if number in before]
+    return round(median(shares), 3) if shares and row is not first else None
 
 
 def _median(samples: Sequence[Sample], name: str) -> float | None:
@@ -71,19 +90,33 @@ def _spread(samples: Sequence[Sample]) -> float | None:
     return round((max(rates) - min(rates)) / median(rates), 3) if rates and median(rates) else None
 
 
-def _compare(row: Row, entry: Mapping[str, Any]) -> dict[str, Any]:
-    ours = (entry.get("understudy") or {}).get("median")
-    theirs = (entry.get("rabbitmq") or {}).get("median")
-    if not ours or not theirs:
-        return {"ratio": None, "goal_met": None}
-    ratio = {
-        name: round(ours[name] / theirs[name], 3) if ours[name] is not None and theirs[name] else None
-        for name in ("messages_per_s", "broker_cpu_us_per_message", "p50_us", "p99_us")
-    }
+def _compare(row: Row, sides: Sequence[SideName], outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    ours = _by_round(row, "understudy", outcomes)
+    ratios = {}
+    for side in sides:
+        theirs = _by_round(row, side, outcomes)
+        both = [number for number in ours if number in theirs]
+        if side != "understudy" and both:
+            ratios[side] = _ratios([(ours[number], theirs[number]) for number in both])
+    ratio = next(iter(ratios.values()), None)
     met = None
-    if row.has_goal and ratio["messages_per_s"] is not None and ratio["broker_cpu_us_per_message"] is not None:
+    if row.has_goal and ratio is not None:
         met = ratio["messages_per_s"] >= RATE_GOAL and ratio["broker_cpu_us_per_message"] <= CPU_GOAL
-    return {"ratio": ratio, "goal_met": met}
+    return {"ratio": ratio, "ratios": ratios, "goal_met": met}
+
+
+def _ratios(pairs: Sequence[tuple[Sample, Sample]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in _COMPARED:
+        values = [
+            getattr(ours, name) / getattr(theirs, name)
+            for ours, theirs in pairs
+            if getattr(ours, name) is not None and getattr(theirs, name)
+        ]
+        found[name] = round(median(values), 3) if values else None
+        if name == "messages_per_s":
+            found |= {"lowest": round(min(values), 3), "highest": round(max(values), 3)}
+    return found
 
 
 def table(entries: Sequence[Mapping[str, Any]], sides: Sequence[SideName]) -> str:
@@ -92,14 +125,13 @@ def table(entries: Sequence[Mapping[str, Any]], sides: Sequence[SideName]) -> st
     for entry in entries:
         lines += [[entry["row"], side, *_cells(entry[side])] for side in sides]
     text = aligned(lines)
-    compared = [entry for entry in entries if entry["ratio"]]
+    compared = [_ratio_line(entry, side) for entry in entries for side in entry["ratios"]]
     if compared:
-        text += "\n\n" + aligned(
-            [
-                ["row", "ours / theirs", "msgs/s", "broker us/msg", "p50", "p99", "goal"],
-                *(_ratio_line(entry) for entry in compared),
-            ]
-        )
+        head = ["row", "ours / theirs", "msgs/s", "lowest", "highest", "broker us/msg", "p50", "p99", "goal"]
+        text += "\n\n" + aligned([head, *compared])
+    kept = [[entry["row"], side, f"{share:.2f}"] for entry in entries for side, share in entry["kept"].items() if share]
+    if kept:
+        text += "\n\n" + aligned([["row", "side", "rate / at first delay"], *kept])
     problems = [
         f"  {entry['row']} {side} {problem.splitlines()[0]}"
         for entry in entries
@@ -128,13 +160,14 @@ def _cells(summary: Mapping[str, Any]) -> list[str]:
     return [*cells, _number(spread, 100, 0)]
 
 
-def _ratio_line(entry: Mapping[str, Any]) -> list[str]:
-    ratio = entry["ratio"]
-    goal = {None: "", True: "met", False: "missed"}[entry["goal_met"]]
+def _ratio_line(entry: Mapping[str, Any], side: str) -> list[str]:
+    ratio = entry["ratios"][side]
+    goal = {None: "", True: "met", False: "missed"}[entry["goal_met"] if ratio is entry["ratio"] else None]
+    rate, *others = _COMPARED
     return [
         entry["row"],
-        "",
-        *(_number(ratio[name], 1, 2) for name in ("messages_per_s", "broker_cpu_us_per_message", "p50_us", "p99_us")),
+        side,
+        *(_number(ratio[name], 1, 2) for name in (rate, "lowest", "highest", *others)),
         goal,
     ]
 

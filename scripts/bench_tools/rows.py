@@ -18,18 +18,20 @@ MESSAGE_BYTES = 1024
 class Row:
     """One kind of load.
 
-    ``messages`` is per transaction (``tx`` only), ``window`` the publishes without confirm per connection (``confirm``
-    only).  ``consumers`` is the number of consuming connections (PerfTest) or, for txgen, whether a transaction also
-    acknowledges what it was delivered.  ``every_ms`` is the time between the begins of two transactions of a connection
-    (``tx`` of txgen only); 0: the next begins when the last is answered.  ``rate`` is what all producers publish in a second
-    together (PerfTest only); 0: as fast as they can.  ``seconds`` is measured at least.
+    ``messages`` is per transaction (``tx`` only), ``window`` the publishes without confirm per connection (``confirm`` and
+    ``flow``).  ``flow`` publishes and consumes at once; ``rpc``: requests and replies.
+    ``consumers`` is the number of consuming connections (PerfTest) or, for txgen, whether a transaction also acknowledges what it
+    was delivered.  ``every_ms`` is the time between the begins of two transactions of a connection (``tx`` of txgen only); 0: the
+    next begins when the last is answered.  ``rate`` is what all producers publish in a second together (PerfTest and ``flow``);
+    0: as fast as they can.  ``seconds`` is measured at least.
+    ``delay_ms``: so much later each packet between brokers comes (``--link-delay``), None: the links are ordinary.
     ``max_length`` is each queue's limit (0: none), which is reached before the window opens; ``dead_letters``: one more
     queue gets what has no room.
     """
 
     name: str
     tool: Literal["txgen", "perftest"]
-    mode: Literal["tx", "confirm"]
+    mode: Literal["tx", "confirm", "flow", "rpc"]
     connections: int
     queues: int
     messages: int = 1
@@ -40,6 +42,7 @@ class Row:
     seconds: float = 0.0
     max_length: int = 0
     dead_letters: bool = False
+    delay_ms: float | None = None
 
     @property
     def declared(self) -> list[str]:
@@ -78,6 +81,22 @@ def _at_rate(rate: int) -> Row:
     )
 
 
+def _flow(name: str, rate: int = 0) -> Row:
+    """Eight connections that publish to four queues and consume them."""
+    return Row(name=name, tool="txgen", mode="flow", connections=8, queues=4, window=1000, rate=rate)
+
+
+def _rpc(requesters: int) -> Row:
+    """Requests to four queues (one for a single requester); each requester has a queue for replies."""
+    return Row(
+        name=f"rpc-{requesters}",
+        tool="txgen",
+        mode="rpc",
+        connections=requesters,
+        queues=requesters + min(4, requesters),
+    )
+
+
 DEFAULT_ROWS = (
     _tx(1, 1),
     _tx(1, 10),
@@ -108,6 +127,13 @@ EXTRA_ROWS = (
         max_length=1000,
         dead_letters=True,
     ),
+    _flow("flow-8"),
+    _flow("rate-1000", 1_000),
+    _flow("rate-10000", 10_000),
+    _rpc(1),
+    _rpc(8),
+    _rpc(32),
+    _rpc(128),
     Row(name="java-flow-8", tool="perftest", mode="confirm", connections=8, queues=1, window=1000, consumers=8),
     _at_rate(1_000),
     _at_rate(10_000),
@@ -137,3 +163,8 @@ def select_rows(text: str | None) -> Sequence[Row]:
             raise BenchError(f"no row is called {name!r}; there are: {known}")
         chosen += [row for row in found if row not in chosen]
     return chosen
+
+
+def at_delays(rows: Sequence[Row], delays_ms: Sequence[float]) -> list[Row]:
+    """Each row once for each delay of the links between brokers."""
+    return [evolve(row, name=f"{row.name}+{delay:g}ms", delay_ms=delay) for row in rows for delay in delays_ms]

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Literal
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from bench_tools.errors import BenchError, GeneratorError
+from bench_tools.links import Links
 from bench_tools.perftest import PerfTest
 from bench_tools.processes import cpu_seconds, descendants, running
 from bench_tools.rows import QUEUE_PREFIX, Row
@@ -21,7 +23,9 @@ from bench_tools.sample import Sample, Target, Window
 from bench_tools.sides import Side
 from bench_tools.txgen import Txgen
 
-SideName = Literal["rabbitmq", "understudy", "feed off", "feed on", "feed messages", "store file", "store zookeeper"]
+SideName = Literal[
+    "rabbitmq", "quorum", "understudy", "feed off", "feed on", "feed messages", "store file", "store zookeeper"
+]
 
 FEED_PROGRAM = "understudy.observers.feed.edge.process"
 """In the command of each feed that a broker runs."""
@@ -45,7 +49,11 @@ class Outcome:
 
 @frozen(kw_only=True)
 class Bench:
-    """Everything a run needs; ``make_side`` gets the side's name and the round and returns a fresh cluster."""
+    """Everything a run needs; ``make_side`` gets the side's name and the round and returns a fresh cluster.
+
+    ``links`` are those between the brokers, where rows have a delay. ``loads`` gets a line of /proc/loadavg at the begin and at the
+    end of each round.
+    """
 
     txgen: Txgen
     perftest: PerfTest | None
@@ -56,14 +64,23 @@ class Bench:
     cores: int
     make_side: Callable[[SideName, int], Side]
     say: Callable[[str], None]
+    links: Links | None = None
+    loads: list[str] = field(factory=list)
 
     def run(self) -> list[Outcome]:
         """All rounds; a cluster that fails costs the rest of its round and nothing else."""
         outcomes: list[Outcome] = []
         for number in range(1, self.rounds + 1):
+            self._note_load(f"round {number} begins")
             for name in self.sides if number % 2 else tuple(reversed(self.sides)):
                 outcomes += self._one_side(name, number)
+            self._note_load(f"round {number} ends")
         return outcomes
+
+    def _note_load(self, when: str) -> None:
+        one, five, *_ = Path("/proc/loadavg").read_text().split()
+        self.loads.append(f"{when}: load {one} of a minute, {five} of five")
+        self.say(self.loads[-1])
 
     def _one_side(self, name: SideName, number: int) -> list[Outcome]:
         side = self.make_side(name, number)
@@ -89,6 +106,8 @@ class Bench:
         """Raises BenchError only when the cluster itself is broken."""
         roots = side.process_roots()
         try:
+            if self.links is not None and row.delay_ms is not None:
+                self.links.delay(row.delay_ms)
             self.txgen.declare_queues(side.port, row, side.queue_type)
             problems = [
                 *side.check_replication([f"{QUEUE_PREFIX}-{index}" for index in range(row.queues)]),

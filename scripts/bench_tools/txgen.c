@@ -12,6 +12,8 @@
  *            M deliveries received before it, which keeps the queues short.  With --every-ms T a connection begins a
  *            transaction every T ms, not as soon as the last one is answered; the connections are spread over T.
  *   confirm  confirm.select once; publish so that tag - (lowest unconfirmed tag) stays below W.
+ *   flow     the same, and every connection consumes (txflow.c).
+ *   rpc      requests and replies (txflow.c).
  *   declare  delete the queues if they are there, declare them durable and empty.
  *   delete   delete the queues.
  *   depth    one JSON line with the ready messages of each queue.
@@ -54,75 +56,31 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <amqp.h>
-#include <amqp_framing.h>
 #include <amqp_tcp_socket.h>
 
-enum { CHANNEL = 1, QUEUES_MAX = 256, FRAME_MAX = 131072 };
+#include "txgen.h"
 
-typedef enum { MODE_TX, MODE_CONFIRM, MODE_DECLARE, MODE_DELETE, MODE_DEPTH } Mode;
+int64_t window_begin_us, window_end_us;
+char queue_names[QUEUES_MAX][64];
 
-typedef struct {
-  Mode mode;
-  const char *host, *user, *password, *vhost, *prefix, *queue_type, *dead_letters;
-  int port;
-  int connections;
-  int messages;     /* per transaction */
-  int size;         /* body, bytes */
-  int queues;
-  int max_length;   /* of each queue; 0: none */
-  int window;       /* publishes without confirm, per connection */
-  double seconds, warmup, timeout;
-  int every_ms;     /* between the begins of two transactions of a connection; 0: no wait */
-  bool consume;
-} Options;
+atomic_bool stopping, requests_over;
+static pthread_mutex_t failure_lock = PTHREAD_MUTEX_INITIALIZER;
+atomic_bool failed;
 
-static Options opt = {
+Options opt = {
     .mode = MODE_TX, .host = "127.0.0.1", .user = "guest", .password = "guest", .vhost = "/", .prefix = "bench",
     .queue_type = NULL, .port = 5672, .connections = 1, .messages = 1, .size = 1024, .queues = 4, .window = 1000,
     .seconds = 5, .warmup = 2, .timeout = 30, .consume = false,
 };
 
-/* Set before the clients start and only read afterwards. */
-static int64_t window_begin_us, window_end_us;
-static char queue_names[QUEUES_MAX][64];
-
-static atomic_bool stopping;
-static pthread_mutex_t failure_lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_bool failed;
-
-typedef struct {
-  uint32_t *values; /* microseconds */
-  size_t count, capacity;
-} Latencies;
-
-typedef struct {
-  int number;
-  amqp_connection_state_t state;
-  pthread_t thread;
-  char *body;
-  uint64_t sent;              /* messages published since the start */
-  uint64_t settled;           /* of those, committed or confirmed */
-  uint64_t acked;             /* deliveries acknowledged in a committed transaction */
-  uint64_t commits, messages; /* completed inside the window */
-  Latencies latencies;
-  /* tx with --consume: tags received and not yet acknowledged, as a ring */
-  uint64_t *tags;
-  size_t tag_first, tag_count, tag_capacity;
-  uint64_t body_left; /* bytes still to come of the delivery being read */
-  /* confirm: publish times of the outstanding tags, index tag % window; 0 = confirmed */
-  int64_t *published_us;
-  uint64_t lowest; /* lowest unconfirmed tag */
-} Client;
-
-static int64_t now_us(void) {
+int64_t now_us(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
 /* Report the first failure only: the others are mostly its consequences. */
-__attribute__((format(printf, 2, 3))) static void fail(int connection, const char *format, ...) {
+void fail(int connection, const char *format, ...) {
   pthread_mutex_lock(&failure_lock);
   if (!failed) {
     failed = true;
@@ -141,7 +99,7 @@ __attribute__((format(printf, 2, 3))) static void fail(int connection, const cha
 }
 
 /* What went wrong, in words: a closed channel or connection with its code and text, else the library's own. */
-static const char *describe_method(amqp_method_t method, char *buffer, size_t size) {
+const char *describe_method(amqp_method_t method, char *buffer, size_t size) {
   if (method.id == AMQP_CHANNEL_CLOSE_METHOD) {
     amqp_channel_close_t *m = method.decoded;
     snprintf(buffer, size, "channel closed by the broker: %d %.*s", m->reply_code, (int)m->reply_text.len,
@@ -157,7 +115,7 @@ static const char *describe_method(amqp_method_t method, char *buffer, size_t si
   return buffer;
 }
 
-static bool reply_ok(int connection, const char *step, amqp_rpc_reply_t reply) {
+bool reply_ok(int connection, const char *step, amqp_rpc_reply_t reply) {
   char text[512];
   switch (reply.reply_type) {
   case AMQP_RESPONSE_NORMAL:
@@ -174,13 +132,13 @@ static bool reply_ok(int connection, const char *step, amqp_rpc_reply_t reply) {
   }
 }
 
-static bool status_ok(int connection, const char *step, int status) {
+bool status_ok(int connection, const char *step, int status) {
   if (status == AMQP_STATUS_OK) return true;
   fail(connection, "%s: %s", step, amqp_error_string2(status));
   return false;
 }
 
-static void remember(Latencies *latencies, int64_t us) {
+void remember(Latencies *latencies, int64_t us) {
   if (latencies->count == latencies->capacity) {
     latencies->capacity = latencies->capacity ? latencies->capacity * 2 : 4096;
     latencies->values = realloc(latencies->values, latencies->capacity * sizeof *latencies->values);
@@ -189,7 +147,7 @@ static void remember(Latencies *latencies, int64_t us) {
   latencies->values[latencies->count++] = us < 0 ? 0 : us > UINT32_MAX ? UINT32_MAX : (uint32_t)us;
 }
 
-static struct timeval seconds_to_timeval(double seconds) {
+struct timeval seconds_to_timeval(double seconds) {
   return (struct timeval){(time_t)seconds, (suseconds_t)((seconds - floor(seconds)) * 1e6)};
 }
 
@@ -267,10 +225,12 @@ static bool prepare(Client *client) {
     return reply_ok(client->number, "tx.select", amqp_get_rpc_reply(client->state)) &&
            (!opt.consume || start_consumers(client));
   }
+  if (opt.mode == MODE_RPC) return prepare_rpc(client);
   amqp_confirm_select(client->state, CHANNEL);
   client->published_us = calloc(opt.window, sizeof *client->published_us);
   client->lowest = 1;
-  return reply_ok(client->number, "confirm.select", amqp_get_rpc_reply(client->state));
+  return reply_ok(client->number, "confirm.select", amqp_get_rpc_reply(client->state)) &&
+         (opt.mode != MODE_FLOW || prepare_flow(client));
 }
 
 static bool publish_one(Client *client) {
@@ -382,7 +342,7 @@ static bool confirm_tag(Client *client, uint64_t tag, int64_t answered) {
          tag, client->lowest, client->sent);
     return false;
   }
-  if (answered >= window_begin_us && answered < window_end_us) {
+  if (opt.mode == MODE_CONFIRM && answered >= window_begin_us && answered < window_end_us) {
     client->messages++;
     remember(&client->latencies, answered - *published);
   }
@@ -391,7 +351,7 @@ static bool confirm_tag(Client *client, uint64_t tag, int64_t answered) {
   return true;
 }
 
-static bool take_ack(Client *client, amqp_basic_ack_t *ack, int64_t answered) {
+bool take_ack(Client *client, amqp_basic_ack_t *ack, int64_t answered) {
   if (ack->multiple) {
     uint64_t last = ack->delivery_tag ? ack->delivery_tag : client->sent;
     if (last > client->sent) {
@@ -545,6 +505,9 @@ static int run_queue_command(void) {
 
 /* ---- the measured run ------------------------------------------------------------------------------------------- */
 
+/* In the order of Mode. */
+static const char *const mode_names[] = {"tx", "confirm", "flow", "rpc", "declare", "delete", "depth"};
+
 static int compare_u32(const void *left, const void *right) {
   uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
   return (a > b) - (a < b);
@@ -575,10 +538,10 @@ static void sleep_until(int64_t moment_us) {
   }
 }
 
-static void print_result(Client *clients, double generator_cpu) {
+static void print_result(Client *clients, int count, double generator_cpu) {
   Latencies all = {0};
   uint64_t commits = 0, messages = 0, sent = 0, settled = 0, acked = 0;
-  for (int i = 0; i < opt.connections; i++) {
+  for (int i = 0; i < count; i++) {
     commits += clients[i].commits;
     messages += clients[i].messages;
     sent += clients[i].sent;
@@ -587,7 +550,7 @@ static void print_result(Client *clients, double generator_cpu) {
     all.capacity += clients[i].latencies.count;
   }
   all.values = malloc((all.capacity + 1) * sizeof *all.values);
-  for (int i = 0; i < opt.connections; i++) {
+  for (int i = 0; i < count; i++) {
     Latencies *one = &clients[i].latencies;
     if (one->count) memcpy(all.values + all.count, one->values, one->count * sizeof *one->values);
     all.count += one->count;
@@ -595,8 +558,8 @@ static void print_result(Client *clients, double generator_cpu) {
   qsort(all.values, all.count, sizeof *all.values, compare_u32);
   printf("{\"event\":\"result\",\"mode\":\"%s\",\"connections\":%d,\"messages_per_commit\":%d,\"size\":%d,"
          "\"queues\":%d,\"window\":%d,\"consume\":%s,",
-         opt.mode == MODE_TX ? "tx" : "confirm", opt.connections, opt.mode == MODE_TX ? opt.messages : 1, opt.size,
-         opt.queues, opt.mode == MODE_CONFIRM ? opt.window : 0, opt.consume ? "true" : "false");
+         mode_names[opt.mode], opt.connections, opt.mode == MODE_TX ? opt.messages : 1, opt.size,
+         opt.queues, opt.mode == MODE_CONFIRM || opt.mode == MODE_FLOW ? opt.window : 0, opt.consume ? "true" : "false");
   printf("\"seconds\":%.6f,\"commits\":%" PRIu64 ",\"messages\":%" PRIu64
          ",\"commits_per_s\":%.1f,\"messages_per_s\":%.1f,",
          opt.seconds, commits, messages, (double)commits / opt.seconds, (double)messages / opt.seconds);
@@ -610,8 +573,10 @@ static void print_result(Client *clients, double generator_cpu) {
 }
 
 static int run_load(void) {
-  Client *clients = calloc(opt.connections, sizeof *clients);
-  for (int i = 0; i < opt.connections; i++) {
+  void *(*const runs[])(void *) = {run_tx, run_confirm, run_flow, run_rpc};
+  int count = opt.mode == MODE_RPC ? 2 * opt.connections : opt.connections;
+  Client *clients = calloc(count, sizeof *clients);
+  for (int i = 0; i < count; i++) {
     clients[i].number = i;
     if (!prepare(&clients[i])) return 1;
   }
@@ -620,8 +585,8 @@ static int run_load(void) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, 256 * 1024);
-  for (int i = 0; i < opt.connections; i++) {
-    int error = pthread_create(&clients[i].thread, &attributes, opt.mode == MODE_TX ? run_tx : run_confirm, &clients[i]);
+  for (int i = 0; i < count; i++) {
+    int error = pthread_create(&clients[i].thread, &attributes, runs[opt.mode], &clients[i]);
     if (error) {
       fail(i, "cannot start a thread: %s", strerror(error));
       return 1;
@@ -634,17 +599,20 @@ static int run_load(void) {
   double cpu_after = cpu_seconds();
   puts("{\"event\":\"measured\"}");
   atomic_store(&stopping, true);
-  for (int i = 0; i < opt.connections; i++) pthread_join(clients[i].thread, NULL);
+  for (int i = 0; i < count; i++) {
+    if (i == opt.connections) atomic_store(&requests_over, true);
+    pthread_join(clients[i].thread, NULL);
+  }
   if (failed) return 1; /* the process ends here, so do its sockets */
-  for (int i = 0; i < opt.connections; i++) close_connection(clients[i].state);
-  print_result(clients, cpu_after - cpu_before);
+  for (int i = 0; i < count; i++) close_connection(clients[i].state);
+  print_result(clients, count, cpu_after - cpu_before);
   return 0;
 }
 
 /* ---- command line ----------------------------------------------------------------------------------------------- */
 
 static const char usage_text[] =
-    "usage: txgen --mode tx|confirm|declare|delete|depth [options]\n"
+    "usage: txgen --mode tx|confirm|flow|rpc|declare|delete|depth [options]\n"
     "  --host H --port P --user U --password P --vhost V   where (127.0.0.1 5672 guest guest /)\n"
     "  --prefix NAME --queues Q      durable queues NAME-0 .. NAME-(Q-1) (bench, 4)\n"
     "  --queue-type T                x-queue-type of --mode declare\n"
@@ -655,6 +623,7 @@ static const char usage_text[] =
     "  --window W                    publishes without confirm, per connection (1000)\n"
     "  --consume                     tx: also acknowledge up to M deliveries a transaction\n"
     "  --every-ms T                  tx: a connection begins a transaction every T ms (0: at once after the last)\n"
+    "  --rate R                      flow: messages a second of all connections together (0: as fast as they can)\n"
     "  --seconds T --warmup T        measured time, time before it (5, 2)\n"
     "  --timeout T                   longest wait for any answer (30)\n";
 
@@ -679,21 +648,20 @@ static double seconds_of(const char *name, const char *text) {
 }
 
 static Mode mode_named(const char *text) {
-  static const char *const names[] = {"tx", "confirm", "declare", "delete", "depth"};
-  for (int i = 0; i < 5; i++)
-    if (strcmp(text, names[i]) == 0) return (Mode)i;
+  for (Mode mode = MODE_TX; mode <= MODE_DEPTH; mode++)
+    if (strcmp(text, mode_names[mode]) == 0) return mode;
   usage("--mode", text);
 }
 
 static void read_options(int argc, char **argv) {
   enum { O_MODE = 1, O_HOST, O_PORT, O_USER, O_PASSWORD, O_VHOST, O_PREFIX, O_QUEUES, O_TYPE, O_LENGTH, O_DEAD, O_CONNECTIONS, O_MESSAGES,
-         O_SIZE, O_WINDOW, O_CONSUME, O_EVERY, O_SECONDS, O_WARMUP, O_TIMEOUT };
+         O_SIZE, O_WINDOW, O_CONSUME, O_EVERY, O_RATE, O_SECONDS, O_WARMUP, O_TIMEOUT };
   static const struct option known[] = {
       {"mode", 1, 0, O_MODE}, {"host", 1, 0, O_HOST}, {"port", 1, 0, O_PORT}, {"user", 1, 0, O_USER},
       {"password", 1, 0, O_PASSWORD}, {"vhost", 1, 0, O_VHOST}, {"prefix", 1, 0, O_PREFIX}, {"queues", 1, 0, O_QUEUES},
       {"queue-type", 1, 0, O_TYPE}, {"max-length", 1, 0, O_LENGTH}, {"dead-letters", 1, 0, O_DEAD},
       {"connections", 1, 0, O_CONNECTIONS}, {"messages", 1, 0, O_MESSAGES},
-      {"size", 1, 0, O_SIZE}, {"window", 1, 0, O_WINDOW}, {"consume", 0, 0, O_CONSUME}, {"every-ms", 1, 0, O_EVERY},
+      {"size", 1, 0, O_SIZE}, {"window", 1, 0, O_WINDOW}, {"consume", 0, 0, O_CONSUME}, {"every-ms", 1, 0, O_EVERY}, {"rate", 1, 0, O_RATE},
       {"seconds", 1, 0, O_SECONDS}, {"warmup", 1, 0, O_WARMUP}, {"timeout", 1, 0, O_TIMEOUT}, {0, 0, 0, 0}};
   bool mode_given = false;
   for (int o; (o = getopt_long(argc, argv, "", known, NULL)) != -1;) {
@@ -715,6 +683,7 @@ static void read_options(int argc, char **argv) {
     case O_WINDOW: opt.window = whole("--window", optarg, 2, 1000000); break;
     case O_CONSUME: opt.consume = true; break;
     case O_EVERY: opt.every_ms = whole("--every-ms", optarg, 0, 60000); break;
+    case O_RATE: opt.rate = whole("--rate", optarg, 0, 10000000); break;
     case O_SECONDS: opt.seconds = seconds_of("--seconds", optarg); break;
     case O_WARMUP: opt.warmup = seconds_of("--warmup", optarg); break;
     case O_TIMEOUT: opt.timeout = seconds_of("--timeout", optarg); break;
@@ -723,6 +692,9 @@ static void read_options(int argc, char **argv) {
   }
   if (optind < argc) usage("unexpected argument", argv[optind]);
   if (!mode_given) usage("--mode is needed", NULL);
+  if (opt.mode == MODE_RPC && opt.queues <= opt.connections)
+    usage("--mode rpc needs a queue for each requester, and one more for requests", NULL);
+  if (opt.mode == MODE_FLOW && opt.size < 16) usage("--mode flow needs --size 16 or more", NULL);
   if (opt.seconds <= 0 || opt.timeout <= 0) usage("--seconds and --timeout must be above 0", NULL);
   for (int i = 0; i < opt.queues; i++) snprintf(queue_names[i], sizeof queue_names[i], "%.40s-%d", opt.prefix, i);
 }
@@ -730,5 +702,5 @@ static void read_options(int argc, char **argv) {
 int main(int argc, char **argv) {
   setvbuf(stdout, NULL, _IOLBF, 0); /* the caller acts on each line as it comes */
   read_options(argc, argv);
-  return opt.mode == MODE_TX || opt.mode == MODE_CONFIRM ? run_load() : run_queue_command();
+  return opt.mode < MODE_DECLARE ? run_load() : run_queue_command();
 }

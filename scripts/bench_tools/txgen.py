@@ -14,7 +14,8 @@ from bench_tools.errors import BenchError, GeneratorError
 from bench_tools.rows import MESSAGE_BYTES, QUEUE_PREFIX, Row
 from bench_tools.sample import CpuUse, CpuWatch, Sample, Target, Window, make_sample
 
-_SOURCE = Path(__file__).with_name("txgen.c")
+_SOURCES = [Path(__file__).with_name(name) for name in ("txgen.c", "txflow.c")]
+_HEADER = Path(__file__).with_name("txgen.h")
 _ANSWER_TIMEOUT_S = 30
 _DEPTH_PATIENCE_S = 5.0
 
@@ -25,7 +26,8 @@ class Txgen:
     def __init__(self, build: Path) -> None:
         """Compile into ``build`` unless the program there is newer than its source."""
         self._program = build / "txgen"
-        if self._program.exists() and self._program.stat().st_mtime > _SOURCE.stat().st_mtime:
+        changed = max(source.stat().st_mtime for source in (*_SOURCES, _HEADER))
+        if self._program.exists() and self._program.stat().st_mtime > changed:
             return
         compiler = os.environ.get("CC", "gcc")
         if shutil.which(compiler) is None:
@@ -40,7 +42,7 @@ class Txgen:
             "-pthread",
             "-o",
             str(self._program),
-            str(_SOURCE),
+            *map(str, _SOURCES),
             "-lrabbitmq",
             "-lm",
         ]
@@ -107,6 +109,8 @@ class Txgen:
             command += ["--window", str(row.window)]
         if row.every_ms:
             command += ["--every-ms", str(row.every_ms)]
+        if row.rate:
+            command += ["--rate", str(row.rate)]
         if row.consumers:
             command.append("--consume")
         result, use = _run(command, target)

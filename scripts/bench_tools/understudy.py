@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_tools.errors import BenchError
+from bench_tools.links import Links
 from bench_tools.processes import Child, await_port, free_ports, tail
 
 _START_TIMEOUT_S = 60.0
@@ -43,18 +45,7 @@ class Understudy:
         self._port = free_ports(self._nodes)[0]
         self._child = Child(
             "understudy cluster",
-            [
-                str(self._program),
-                "cluster",
-                "--brokers",
-                str(self._nodes),
-                "--data",
-                str(self._data),
-                "--port",
-                str(self._port),
-                "--json",
-                *self._more,
-            ],
+            self._command(),
             self._folder / "cluster.log",
             stop_signal=signal.SIGINT,
         )
@@ -67,6 +58,10 @@ class Understudy:
                     f"{self._child.log} ends:\n{tail(self._child.log)}"
                 )
             time.sleep(0.2)
+
+    def _command(self) -> list[str]:
+        where = ["--brokers", str(self._nodes), "--data", str(self._data), "--port", str(self._port)]
+        return [str(self._program), "cluster", *where, "--json", *self._more]
 
     def stop(self) -> None:
         if self._child is not None:
@@ -126,3 +121,28 @@ class Understudy:
             return []  # not there yet; the caller knows for how long to ask
         brokers: list[dict[str, Any]] = json.loads(done.stdout)["brokers"]
         return brokers
+
+
+class DistantUnderstudy(Understudy):
+    """``bench_tools.distant``: the same cluster, with each broker in a namespace of ``links``."""
+
+    def __init__(self, folder: Path, program: Path, links: Links) -> None:
+        super().__init__(folder, program, len(links.namespaces))
+        self._links = links
+
+    def _command(self) -> list[str]:
+        namespaces = ",".join(self._links.namespaces)
+        return [sys.executable, "-m", "bench_tools.distant", str(self._data), str(self._port), namespaces]
+
+    def brokers(self) -> list[dict[str, Any]]:
+        """What the supervisor last said of each: pages of brokers in other namespaces cannot be asked."""
+        assert self._child is not None
+        last: dict[str, dict[str, Any]] = {}
+        for line in self._child.log.read_text(errors="replace").splitlines():
+            if line.startswith("{") and line.endswith("}"):
+                change = json.loads(line)
+                last[change["broker"]] = {"port": 0} | change
+        return list(last.values())
+
+    def description(self) -> Mapping[str, str | int]:
+        return {**super().description(), "links": "TCP between network namespaces"}
