@@ -38,6 +38,7 @@ class Links:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # Ctrl-C is for the bench, which stops the brokers first
         )
         self.namespaces: Sequence[str] = json.loads(self._answer())["namespaces"]
         self.addresses = [f"10.77.0.{number + 1}" for number in range(brokers)]

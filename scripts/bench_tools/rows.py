@@ -82,7 +82,7 @@ def _at_rate(rate: int) -> Row:
 
 
 def _flow(name: str, rate: int = 0) -> Row:
-    """Eight connections that publish to four queues and consume them."""
+    """Eight connections that publish to four queues, and eight that consume them."""
     return Row(name=name, tool="txgen", mode="flow", connections=8, queues=4, window=1000, rate=rate)
 
 

@@ -1,8 +1,9 @@
 /*
  * The loads of txgen that consume.
  *
- *   flow  every connection publishes with confirms (window W) to the queues in turn, and consumes one of them: each
- *         delivery is acknowledged at once, one by one.  With --rate R all connections together publish R a second, each
+ *   flow  C producers and as many consumers, a connection each: RabbitMQ slows a connection that publishes, and its
+ *         acknowledgements with it.  A producer publishes with confirms (window W) to the queues in turn; a consumer
+ *         acknowledges each delivery at once, one by one.  With --rate R all producers together publish R a second, each
  *         at even times; what is due is sent late rather than left out.  What counts is a delivery; its latency runs
  *         from the publish, with --rate from the time when the publish was due.
  *   rpc   C requesters and as many responders, a connection each.  The first Q - C queues take requests, the others
@@ -126,9 +127,14 @@ static bool publish(Client *client, amqp_bytes_t queue, amqp_basic_properties_t 
                    amqp_basic_publish(client->state, CHANNEL, amqp_empty_bytes, queue, 0, 0, properties, bytes));
 }
 
+/* Producers of flow and requesters of rpc are the first clients; consumers and responders follow. */
+static bool begins(const Client *client) { return client->number < opt.connections; }
+
 /* ---- flow ------------------------------------------------------------------------------------------------------- */
 
-bool prepare_flow(Client *client) { return consume(client, queue_names[client->number % opt.queues], PREFETCH); }
+bool prepare_flow(Client *client) {
+  return begins(client) || consume(client, queue_names[client->number % opt.connections % opt.queues], PREFETCH);
+}
 
 /* The body says since when it is under way. */
 static bool publish_since(Client *client, int64_t since_us) {
@@ -140,18 +146,11 @@ static bool publish_since(Client *client, int64_t since_us) {
   return publish(client, amqp_cstring_bytes(queue), &properties, client->body);
 }
 
-/* Take all that has come, or wait for the first until then.  False: it failed. */
-static bool take_all(Client *client, int64_t until_us, int64_t *heard_us) {
-  Delivery delivery;
-  Got got = read_one(client, until_us, &delivery);
-  for (; got > FRAME_NONE; got = read_one(client, 0, &delivery)) {
-    *heard_us = now_us();
-    if (got != FRAME_DELIVERY) continue;
-    int64_t since_us;
-    memcpy(&since_us, client->received, sizeof since_us);
-    count(client, since_us);
-    if (!acknowledge(client, &delivery)) return false;
-  }
+/* Take all confirms that have come, or wait for the first until then.  False: it failed. */
+static bool take_confirms(Client *client, int64_t until_us, int64_t *heard_us) {
+  Delivery none;
+  Got got = read_one(client, until_us, &none);
+  for (; got > FRAME_NONE; got = read_one(client, 0, &none)) *heard_us = now_us();
   amqp_maybe_release_buffers(client->state);
   if (got == FRAME_NONE && client->settled < client->sent && now_us() - *heard_us > (int64_t)(opt.timeout * 1e6)) {
     fail(client->number, "no confirm within %.0f s (%" PRIu64 " outstanding)", opt.timeout,
@@ -161,12 +160,10 @@ static bool take_all(Client *client, int64_t until_us, int64_t *heard_us) {
   return got != FRAME_FAILED;
 }
 
-void *run_flow(void *argument) {
-  Client *client = argument;
+static void *produce(Client *client) {
   double gap_us = opt.rate ? 1e6 * opt.connections / opt.rate : 0;
   double due_us = (double)now_us() + gap_us * client->number / opt.connections;
   int64_t heard_us = now_us();
-  prctl(PR_SET_TIMERSLACK, 1UL);
   while (!atomic_load_explicit(&stopping, memory_order_relaxed)) {
     bool room = true, due = true;
     int sent = 0;
@@ -179,17 +176,34 @@ void *run_flow(void *argument) {
       due_us += gap_us;
     }
     int64_t until_us = room && due ? 0 : room ? (int64_t)due_us : INT64_MAX;
-    if (!take_all(client, until_us, &heard_us)) return NULL;
+    if (!take_confirms(client, until_us, &heard_us)) return NULL;
   }
   heard_us = now_us();
   while (client->settled < client->sent && !failed)
-    if (!take_all(client, INT64_MAX, &heard_us)) break;
+    if (!take_confirms(client, INT64_MAX, &heard_us)) break;
+  return NULL;
+}
+
+void *run_flow(void *argument) {
+  Client *client = argument;
+  Delivery delivery;
+  prctl(PR_SET_TIMERSLACK, 1UL);
+  if (begins(client)) return produce(client);
+  while (!failed && !atomic_load(&requests_over)) {
+    Got got = read_one(client, INT64_MAX, &delivery);
+    if (got == FRAME_FAILED) break;
+    if (got == FRAME_DELIVERY) {
+      int64_t since_us;
+      memcpy(&since_us, client->received, sizeof since_us);
+      count(client, since_us);
+      if (!acknowledge(client, &delivery)) break;
+    }
+    amqp_maybe_release_buffers(client->state);
+  }
   return NULL;
 }
 
 /* ---- rpc -------------------------------------------------------------------------------------------------------- */
-
-static bool is_requester(const Client *client) { return client->number < opt.connections; }
 
 static const char *reply_queue(const Client *client) {
   return queue_names[opt.queues - opt.connections + client->number];
@@ -200,7 +214,7 @@ static const char *request_queue(const Client *client) {
 }
 
 bool prepare_rpc(Client *client) {
-  return is_requester(client) ? consume(client, reply_queue(client), 1) : consume(client, request_queue(client), 10);
+  return begins(client) ? consume(client, reply_queue(client), 1) : consume(client, request_queue(client), 10);
 }
 
 static bool ask(Client *client, Delivery *reply) {
@@ -239,7 +253,7 @@ void *run_rpc(void *argument) {
   Client *client = argument;
   Delivery delivery;
   prctl(PR_SET_TIMERSLACK, 1UL);
-  if (is_requester(client)) {
+  if (begins(client)) {
     while (!atomic_load_explicit(&stopping, memory_order_relaxed) && ask(client, &delivery))
       amqp_maybe_release_buffers(client->state);
     return NULL;

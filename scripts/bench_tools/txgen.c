@@ -12,7 +12,7 @@
  *            M deliveries received before it, which keeps the queues short.  With --every-ms T a connection begins a
  *            transaction every T ms, not as soon as the last one is answered; the connections are spread over T.
  *   confirm  confirm.select once; publish so that tag - (lowest unconfirmed tag) stays below W.
- *   flow     the same, and every connection consumes (txflow.c).
+ *   flow     the same, and other connections consume (txflow.c).
  *   rpc      requests and replies (txflow.c).
  *   declare  delete the queues if they are there, declare them durable and empty.
  *   delete   delete the queues.
@@ -574,7 +574,7 @@ static void print_result(Client *clients, int count, double generator_cpu) {
 
 static int run_load(void) {
   void *(*const runs[])(void *) = {run_tx, run_confirm, run_flow, run_rpc};
-  int count = opt.mode == MODE_RPC ? 2 * opt.connections : opt.connections;
+  int count = opt.mode == MODE_FLOW || opt.mode == MODE_RPC ? 2 * opt.connections : opt.connections;
   Client *clients = calloc(count, sizeof *clients);
   for (int i = 0; i < count; i++) {
     clients[i].number = i;

@@ -23,7 +23,7 @@ typedef struct {
   Mode mode;
   const char *host, *user, *password, *vhost, *prefix, *queue_type, *dead_letters;
   int port;
-  int connections;  /* clients; rpc: as many requesters, and as many responders beside them */
+  int connections;  /* clients; flow, rpc: producers or requesters, and as many others beside them */
   int messages;     /* per transaction */
   int size;         /* body, bytes */
   int queues;
@@ -42,7 +42,7 @@ extern int64_t window_begin_us, window_end_us;
 extern char queue_names[QUEUES_MAX][64];
 
 extern atomic_bool stopping; /* the load ends */
-extern atomic_bool requests_over; /* rpc: no requester waits any more */
+extern atomic_bool requests_over; /* flow, rpc: no producer or requester waits any more */
 extern atomic_bool failed;
 
 typedef struct {
