@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from understudy.broker.config import Config
+from understudy.broker.plugin_api.journal_notes import JournalNotes
 from understudy.broker.plugin_api.metrics import Family
 from understudy.broker.plugin_api.pages import Pages, RunsInSlices
 from understudy.broker.plugin_api.plugin_commands import Commands
@@ -13,6 +14,7 @@ from understudy.ha.edge.driver import EdgeHost, HaDriver
 from understudy.ha.extension import HaExtension
 from understudy.ha.showing.pages import health_pages
 from understudy.ha.store.edge.stores import stored_group
+from understudy.replicator.group_notes import GroupNotes
 
 
 class HaPlugin:
@@ -20,6 +22,7 @@ class HaPlugin:
 
     api_version: ClassVar[int] = 1
     extends_core: ClassVar[bool] = True
+    journal_notes: ClassVar[JournalNotes] = GroupNotes()
 
     def __init__(self, config: Config) -> None:
         self._config = config

@@ -34,24 +34,18 @@ from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.log.repaired_note import RepairedNote
 from understudy.broker.octets.chunks import as_large, named_bytes
 from understudy.broker.transactions.tx_buffer import TxBuffer
-from understudy.replicator import snapshot, wire
+from understudy.replicator import group_notes, snapshot, wire
 from understudy.replicator.disk_claim import DiskClaim
+from understudy.replicator.group_notes import NOTES_FORMAT, EpochSeen, No
 from understudy.replicator.queue_replicator import QueueReplicator
 from understudy.replicator.transaction_replicator import TransactionReplicator, Vote
 from understudy.replicator.tx_queue import tx_queue_name
 
 _U32: Final = Struct(">I")
 _NO: Final = Struct(">QQ")
-_SEEN: Final = Struct(">IQ")
-_U64: Final = Struct(">Q")
 _EXTRAS: Final = Struct(">BIQBQ")
 _REPAIRED: Final = 2
 """In place of 1 for a broker that is part: it is so for a repair alone. Older programs read both as part."""
-
-_LEAST_BYTES: Final = {journal_gate.EPOCH_SEEN: _SEEN.size, journal_gate.FOUNDING: _U64.size}
-
-EXTRAS_FORMAT: Final = 2
-"""Of the bytes that :meth:`BrokerReplicator.extras` makes, their first; and of the notes that name a founding: in format 1 none."""
 
 
 class StableCutError(wire.WireError):
@@ -119,22 +113,20 @@ class BrokerReplicator:
             self._replay_repair(RepairedNote.decode(payload))
             return
         self.of_a_group = True
-        if len(payload) < _LEAST_BYTES.get(kind, 0):
-            raise journal_gate.NoteFormatError("note of the ha plugin", 1, EXTRAS_FORMAT, EXTRAS_FORMAT)
-        if kind == journal_gate.EPOCH_SEEN:
-            epoch, self.founding = _SEEN.unpack(payload)
+        if kind == group_notes.EPOCH_SEEN:
+            epoch, self.founding = EpochSeen.decode(payload)
             self.epoch_seen = max(self.epoch_seen, epoch)
-        elif kind == journal_gate.NO:
-            tx_id, offset = _NO.unpack_from(payload, 0)
-            self.no_votes[tx_id] = (offset, payload[_NO.size :].decode())
-        elif kind == journal_gate.NO_ENDED:
-            self.no_votes.pop(_NO.unpack_from(payload, 0)[0], None)
-        elif kind == journal_gate.FOUNDING:
-            (self.founding,) = _U64.unpack(payload)
+        elif kind == group_notes.NO:
+            tx_id, offset, reason = No.decode(payload)
+            self.no_votes[tx_id] = (offset, reason)
+        elif kind == group_notes.NO_ENDED:
+            self.no_votes.pop(No.decode(payload).tx_id, None)
+        elif kind == group_notes.FOUNDING:
+            self.founding = group_notes.decode_founding(payload)
             self.founds = True
         elif kind == frame.KIND_CUT:  # to begin anew: the base that follows may not be on the disk
             self._begin_part()
-        elif kind == journal_gate.PIECE:
+        elif kind == group_notes.PIECE:
             self._take_piece(payload)
         else:
             raise journal_gate.UnknownNoteError(
@@ -165,13 +157,13 @@ class BrokerReplicator:
         """The octets that a checkpoint keeps of this class, for the notes before it may be dropped."""
         no_votes = b"".join([_NO.pack(tx, at) + record.short(why) for tx, (at, why) in self.no_votes.items()])
         return (
-            _EXTRAS.pack(EXTRAS_FORMAT, self.epoch_seen, self.log_start, self.part + self.repaired, self.founding)
+            _EXTRAS.pack(NOTES_FORMAT, self.epoch_seen, self.log_start, self.part + self.repaired, self.founding)
             + _U32.pack(len(self.no_votes))
             + no_votes
         )
 
     def replay_extras(self, buf: bytes, at: int) -> None:
-        journal_gate.check_format("part of the ha plugin", buf[at], EXTRAS_FORMAT, EXTRAS_FORMAT)
+        journal_gate.check_format("part of the ha plugin", buf[at], NOTES_FORMAT, NOTES_FORMAT)
         _, epoch_seen, log_start, part, self.founding = _EXTRAS.unpack_from(buf, at)
         self.of_a_group = True
         self.epoch_seen = max(self.epoch_seen, epoch_seen)
@@ -279,7 +271,7 @@ class BrokerReplicator:
         """This broker is about to found its group: a durable fact, since an answer may be lost and a process may die."""
         assert self._gate is not None
         if not self.founds:
-            self._gate.append_note(journal_gate.FOUNDING, _U64.pack(founding))
+            self._gate.append_note(group_notes.FOUNDING, group_notes.encode_founding(founding))
             self._gate.sync_now()
             self.founds = True
             self.founding = founding
@@ -292,7 +284,7 @@ class BrokerReplicator:
         """Note ``epoch``, and the group in which it was seen, with what is synced next."""
         assert self._gate is not None
         self.founding = self.group_founding or self.founding
-        self._gate.append_note(journal_gate.EPOCH_SEEN, _SEEN.pack(epoch, self.founding))
+        self._gate.append_note(group_notes.EPOCH_SEEN, EpochSeen(epoch, self.founding).encode())
         self.epoch_seen = epoch
 
     def note_epoch(self, epoch: int) -> None:
@@ -513,7 +505,6 @@ class BrokerReplicator:
         reason = cut_text(reason, wire.REASON_BYTES)
         offset = tx.closing_offset
         self.no_votes[tx.tx_id] = (offset, reason)
-        payload = _NO.pack(tx.tx_id, offset) + reason.encode()
         said = wire.encode_no(tx.tx_id, offset, reason)
         link = self._link_number
 
@@ -521,7 +512,7 @@ class BrokerReplicator:
             if self._link_number == link and tx.tx_id in self.no_votes:
                 self._say(said)
 
-        self._gate.append_note(journal_gate.NO, payload, then)
+        self._gate.append_note(group_notes.NO, No(tx.tx_id, offset, reason).encode(), then)
 
     def _stands(self, tx_id: int, closing_offset: int) -> bool:
         """A no stands as long as its PREPARE (or DTX_PREPARE) is in this log and no ROLLBACK follows it there."""
@@ -556,7 +547,7 @@ class BrokerReplicator:
     def _end_no(self, tx_id: int) -> None:
         offset, _ = self.no_votes.pop(tx_id)
         if self._gate is not None:
-            self._gate.append_note(journal_gate.NO_ENDED, _NO.pack(tx_id, offset))
+            self._gate.append_note(group_notes.NO_ENDED, No(tx_id, offset).encode())
 
     def _applied(self, tx: TxBuffer) -> None:
         if tx.tx_id in self.no_votes:
@@ -601,7 +592,7 @@ class BrokerReplicator:
             self._begin_part()  # says a checkpoint that comes between the two
             self._gate.append_restart(self._state.log.stable)
             self._pieces_noted = noted
-            self._gate.append_note(journal_gate.PIECE, message, durable)
+            self._gate.append_note(group_notes.PIECE, message, durable)
             self._take_piece(message)
             return
         self._take_piece(message)
@@ -611,7 +602,7 @@ class BrokerReplicator:
             self._pieces_durable(number)
         else:
             self._pieces_noted = noted
-            self._gate.append_note(journal_gate.PIECE, message, durable)
+            self._gate.append_note(group_notes.PIECE, message, durable)
 
     def _pieces_durable(self, number: int) -> None:
         if number > self._pieces_acked:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from textwrap import wrap
+from typing import Any, Final
 
 import attrs
 
@@ -16,7 +17,11 @@ from understudy.broker.log.journal_damage import segment_numbers
 from understudy.broker.log.journal_repair import Plan, repair, was_repaired
 from understudy.broker.log.segment import NoJournalError, segment_name
 from understudy.broker.log.storage import REPAIR_NAME
+from understudy.broker.plugin_api.journal_notes import after_repair, epoch_of
 from understudy.broker.server.files.file_storage import FileStorage
+
+WIDTH: Final = 117
+"""Of the lines that `repair_text` wraps."""
 
 
 def repair_journal(directory: Path) -> dict[str, Any]:
@@ -30,6 +35,7 @@ def repair_journal(directory: Path) -> dict[str, Any]:
         NoJournalError: there is no directory, or no segment in it.
         DirectoryLockedError: a broker has the directory.
         JournalDamagedError, JournalFormatError, WrongIdentityError, StorageFullError: as for ``log.journal_repair.repair``.
+        PluginError, NoteFormatError: notes of a plugin cannot be read. Nothing was changed.
         OSError: the disk, or a directory of another user.
     """
     if not directory.is_dir():
@@ -37,7 +43,7 @@ def repair_journal(directory: Path) -> dict[str, Any]:
     _check_is_journal(directory)
     storage = FileStorage(directory)
     try:
-        plan = repair(storage)
+        plan = repair(storage, epoch_of)
         there = bool(segment_numbers(storage))
     finally:
         storage.close()
@@ -88,10 +94,6 @@ def repair_text(found: dict[str, Any]) -> str:
         lines.append(f"           {done['lost_offset']:,}, and what could not be read.")
     lines += [f"  kept     {name} as {kept}" for name, kept in done["kept"].items()]
     if done["of_group"]:
-        lines.append(
-            "  group    This broker does not lead, and its primary fills it again when it starts. If no other broker of the"
-        )
-        lines.append(
-            "           group can come back: `understudy promote --unclean`; see docs/configuration.md, A damaged journal."
-        )
+        for name, text in after_repair().items():
+            lines += wrap(text, WIDTH, initial_indent=f"  {name:<8} ", subsequent_indent=" " * 11)
     return state + "\n".join(lines) + "\n"

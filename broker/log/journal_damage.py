@@ -13,6 +13,7 @@ What stands behind the cut is counted as far as it can be read. Nothing of it is
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Final
 
@@ -49,9 +50,13 @@ _TRANSACTIONAL: Final = frozenset(
     )
 )
 """Kinds whose payload begins with the id of a transaction."""
-_OF_HA: Final = frozenset(
-    (journal_gate.EPOCH_SEEN, journal_gate.NO, journal_gate.NO_ENDED, journal_gate.FOUNDING, journal_gate.PIECE)
-)
+EpochOf = Callable[[int, bytes], int]
+"""The highest epoch that a plugin's note, of this kind and payload, says to have been seen; 0 if the note is about none."""
+
+
+def of_no_plugin(_kind: int, _payload: bytes) -> int:
+    """An `EpochOf` for a reader that asks for no epochs."""
+    return 0
 
 
 class Count:
@@ -63,11 +68,12 @@ class Count:
         transactions: ids of the transactions with a record.
         epoch: the highest of a batch.
         last_offset: the highest of a batch.
-        of_group: notes of the ha plugin were among them.
+        of_group: notes of a plugin were among them.
         unreadable_frames: frames that were passed over by their length.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, epoch_of: EpochOf = of_no_plugin) -> None:
+        self._epoch_of = epoch_of
         self.records: Counter[str] = Counter()
         self.messages = 0
         self.transactions: set[int] = set()
@@ -95,15 +101,14 @@ class Count:
             at += length
 
     def on_note(self, kind: int, payload: bytes) -> None:
-        """Note whether the ha plugin has written the note."""
+        """See if a plugin has written the note, and which epoch it says."""
         if kind == journal_gate.CHECKPOINT:
             self.of_group = self.of_group or payload[:_U32_BYTES] > bytes(_U32_BYTES)
         elif kind == KIND_CUT:
             self.of_group = self.of_group or journal_gate.JournalGate.restarted_at(payload[8:]) is not None
-        elif kind in _OF_HA:
+        elif kind >= frames.FIRST_OWNER_KIND and kind not in journal_gate.OWN_KINDS:
             self.of_group = True
-            if kind == journal_gate.EPOCH_SEEN:
-                self.epoch = max(self.epoch, int.from_bytes(payload[:_U32_BYTES], "big"))
+            self.epoch = max(self.epoch, self._epoch_of(kind, payload))
 
 
 @attrs.frozen(kw_only=True)
@@ -159,7 +164,9 @@ class Survey:
         return self.damage.with_loss(str(self))
 
 
-def survey(storage: Storage, damage: JournalDamagedError | None = None) -> Survey | None:
+def survey(
+    storage: Storage, damage: JournalDamagedError | None = None, epoch_of: EpochOf = of_no_plugin
+) -> Survey | None:
     """Look at a journal as a start would; None if a start would take it.
 
     Nothing is changed. The directory should be locked: what a broker writes meanwhile may look like damage.
@@ -167,6 +174,7 @@ def survey(storage: Storage, damage: JournalDamagedError | None = None) -> Surve
     Args:
         storage: the directory.
         damage: as a scan has found it; None: not known.
+        epoch_of: of notes of plugins; without it their epochs are not counted.
 
     Raises:
         JournalDamagedError: an earlier repair has not been finished, and says where to cut.
@@ -177,7 +185,7 @@ def survey(storage: Storage, damage: JournalDamagedError | None = None) -> Surve
         return None
     if damage.file == REPAIR_NAME:
         raise damage
-    before, lost = Count(), Count()
+    before, lost = Count(epoch_of), Count(epoch_of)
     cut = _Prefix(storage, before).cut()
     numbers = segment_numbers(storage)
     aside = [number for number in numbers if number >= cut.segment]

@@ -1,8 +1,8 @@
 """JournalGate: what the core hands to the journal, and what it is told when that is durable.
 
 **Formats.** A note's kind is its format: a payload that changes gets a kind of its own, and the old one is read for as long as
-journals may hold it. What is kept inside others (the meta in a checkpoint and in a catch-up's base, a plugin's part of a
-checkpoint) begins with a format number. A kind or a number that is not known stops the start and changes nothing.
+journals may hold it. What is kept inside others (the meta of a state without messages, a plugin's part of a checkpoint)
+begins with a format number. A kind or a number that is not known stops the start and changes nothing.
 """
 
 from __future__ import annotations
@@ -15,19 +15,15 @@ from typing import Protocol
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame
 
-EPOCH_SEEN = frame.FIRST_OWNER_KIND
-NO = frame.FIRST_OWNER_KIND + 1
-NO_ENDED = frame.FIRST_OWNER_KIND + 2
 CHECKPOINT = frame.FIRST_OWNER_KIND + 3
-FOUNDING = frame.FIRST_OWNER_KIND + 4
 AGAIN = frame.FIRST_OWNER_KIND + 5
 SETTLED = frame.FIRST_OWNER_KIND + 6
 REPAIRED = frame.FIRST_OWNER_KIND + 7
-"""Kinds of notes: facts of this broker that are not part of the group's log."""
-PIECE = frame.FIRST_BOUND_KIND
-"""A piece of a catch-up. The log flows beside it: a batch that takes a message away may stand before the piece that brings it."""
+"""Kinds of the broker's notes: facts of this broker that are not part of the log."""
+OWN_KINDS = frozenset({CHECKPOINT, AGAIN, SETTLED, REPAIRED})
+"""All of them. Notes of other kinds, from `frame.FIRST_OWNER_KIND` on, are the plugin's that extends the core."""
 RESTART = b"restart"
-"""Marks a CUT to 0 that a catch-up's base follows, and undoes nothing; the stable position of the old log stands behind it."""
+"""Marks a CUT to 0 behind which the log begins anew, and undoes nothing; the stable position of the old log stands behind it."""
 _U64 = Struct(">Q")
 
 
@@ -103,10 +99,10 @@ class JournalGate:
         self.durable_offset = min(self.durable_offset, offset)
 
     def append_restart(self, stable: int) -> None:
-        """The log begins anew, anywhere: a catch-up's base follows.
+        """The log begins anew, anywhere: a state without messages follows, in a plugin's note.
 
-        ``stable`` is how far the old one was known to be stable: the catch-up brings the difference to what was applied of it,
-        so a recovery must come to the same.
+        ``stable`` is how far the old one was known to be stable: what follows brings the difference to what was applied of it, so
+        a recovery must come to the same.
         """
         self._port.append(frame.encode_cut(0, RESTART + _U64.pack(stable)))
         self.appended += 1

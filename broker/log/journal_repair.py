@@ -22,7 +22,7 @@ import attrs
 
 from understudy.broker.log import frame as frames
 from understudy.broker.log import journal_gate
-from understudy.broker.log.journal_damage import Count, Cut, Survey, survey
+from understudy.broker.log.journal_damage import Count, Cut, EpochOf, Survey, survey
 from understudy.broker.log.journal_recovery import scan
 from understudy.broker.log.repaired_note import RepairedNote
 from understudy.broker.log.segment import (
@@ -101,11 +101,12 @@ class Plan:
         return cls(**found)
 
 
-def repair(storage: Storage) -> Plan | None:
+def repair(storage: Storage, epoch_of: EpochOf) -> Plan | None:
     """Repair a journal, or finish a repair that was begun; None if nothing is to be repaired.
 
     Args:
         storage: the directory, locked by the caller.
+        epoch_of: of notes of plugins (``plugin_api.journal_notes.epoch_of``).
 
     Raises:
         JournalDamagedError: it is damaged in yet another way after the repair; the next one goes on from there.
@@ -115,7 +116,7 @@ def repair(storage: Storage) -> Plan | None:
     """
     plan = _begun(storage)
     if plan is None:
-        found = survey(storage)
+        found = survey(storage, epoch_of=epoch_of)
         if found is None:
             return None
         plan = _begin(storage, found)

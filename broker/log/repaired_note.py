@@ -1,6 +1,6 @@
 """REPAIRED: the note by which a repair tells the next start that the journal was cut before damage.
 
-A member of a group has acknowledged what was cut off. So it does not lead, and its primary fills it from the beginning.
+A plugin that extends the core hears of it: other brokers may have been told of what was cut off.
 A broker that runs alone begins an epoch above all that the damaged journal has seen: no id of a transaction is given twice.
 
 Payload, all big-endian: ``format u8 | flags u8 | epoch u64 | kept u64 | lost u64``.
@@ -26,7 +26,7 @@ class RepairedNote(NamedTuple):
         epoch: the highest that was read before or behind the damage.
         kept: the last log offset before the damage.
         lost: the last log offset that was read behind the damage; ``kept`` if none was.
-        of_group: notes of the ha plugin were read before or behind the damage.
+        of_group: notes of a plugin were read before or behind the damage.
         settled: an operator has made this broker the base of its group since: the earlier notes say nothing more.
     """
 

@@ -15,13 +15,11 @@ from understudy.observers import events_schema as schema
 from understudy.observers.feed.context import NO_QUEUE, FeedContext
 from understudy.observers.feed.event_stream import EventStream, runs_of
 from understudy.observers.feed.records import RecordEvents
-from understudy.replicator import snapshot, wire
+from understudy.replicator import group_notes, snapshot, wire
 from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.group_notes import EpochSeen, No
 
 _U32: Final = Struct(">I")
-_U64: Final = Struct(">Q")
-_SEEN: Final = Struct(">IQ")
-_NO: Final = Struct(">QQ")
 
 
 def decode_checkpoint(payload: bytes) -> tuple[Meta, int]:
@@ -51,12 +49,12 @@ class NoteEvents:
         self._record_takers = records.takers
         self.takers: Final[dict[int, Callable[[bytes], None]]] = {
             frame.KIND_CUT: self._cut,
-            journal_gate.EPOCH_SEEN: self._epoch_seen,
-            journal_gate.NO: self._no,
-            journal_gate.NO_ENDED: self._no_ended,
+            group_notes.EPOCH_SEEN: self._epoch_seen,
+            group_notes.NO: self._no,
+            group_notes.NO_ENDED: self._no_ended,
             journal_gate.CHECKPOINT: self._checkpoint,
-            journal_gate.FOUNDING: self._founding,
-            journal_gate.PIECE: self._piece,
+            group_notes.FOUNDING: self._founding,
+            group_notes.PIECE: self._piece,
             journal_gate.AGAIN: self._again,
             journal_gate.SETTLED: self._again,
             journal_gate.REPAIRED: self._repaired,
@@ -89,23 +87,20 @@ class NoteEvents:
             self._to.say(schema.Cut, note.kept, note.lost, "repair")
 
     def _epoch_seen(self, payload: bytes) -> None:
-        if len(payload) != _SEEN.size:
-            raise journal_gate.NoteFormatError("note of the ha plugin", 1, 2, 2)
-        epoch, founding = _SEEN.unpack(payload)
+        epoch, founding = EpochSeen.decode(payload)
         self._to.context.meet(founding)
         self._to.say(schema.EpochSeen, self._to.context.end, epoch=epoch)
 
     def _founding(self, payload: bytes) -> None:
-        self._to.context.meet(_U64.unpack(payload)[0])
+        self._to.context.meet(group_notes.decode_founding(payload))
         self._to.say(schema.Founding, self._to.context.end)
 
     def _no(self, payload: bytes) -> None:
-        tx_id, offset = _NO.unpack_from(payload, 0)
-        reason = payload[_NO.size :].decode("utf-8", "replace")
+        tx_id, offset, reason = No.decode(payload, "replace")
         self._to.say(schema.Vote, self._to.context.end, self._to.context.tx_text(tx_id), "failed", offset, reason)
 
     def _no_ended(self, payload: bytes) -> None:
-        tx_id, offset = _NO.unpack_from(payload, 0)
+        tx_id, offset, _ = No.decode(payload, "replace")
         self._to.say(schema.Vote, self._to.context.end, self._to.context.tx_text(tx_id), "ended", offset)
 
     def _checkpoint(self, payload: bytes) -> None:

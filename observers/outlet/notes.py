@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import Struct
 from typing import Final
 
 from understudy.broker.core.life.meta import Meta
@@ -12,10 +11,8 @@ from understudy.broker.log.again_note import applied_of
 from understudy.broker.log.repaired_note import RepairedNote
 from understudy.observers.feed.notes import decode_checkpoint
 from understudy.observers.outlet.log import OutletLog
-from understudy.replicator import snapshot, wire
-
-_U64: Final = Struct(">Q")
-_SEEN: Final = Struct(">IQ")
+from understudy.replicator import group_notes, snapshot, wire
+from understudy.replicator.group_notes import EpochSeen
 
 
 class OutletNotes:
@@ -29,12 +26,12 @@ class OutletNotes:
         self._log = log
         self._takers: Final[dict[int, Callable[[bytes], None]]] = {
             frame.KIND_CUT: self._cut,
-            journal_gate.EPOCH_SEEN: self._epoch_seen,
-            journal_gate.NO: _pass,
-            journal_gate.NO_ENDED: _pass,
+            group_notes.EPOCH_SEEN: self._epoch_seen,
+            group_notes.NO: _pass,
+            group_notes.NO_ENDED: _pass,
             journal_gate.CHECKPOINT: self._checkpoint,
-            journal_gate.FOUNDING: self._founding,
-            journal_gate.PIECE: self._piece,
+            group_notes.FOUNDING: self._founding,
+            group_notes.PIECE: self._piece,
             journal_gate.AGAIN: self._again,
             journal_gate.SETTLED: self._again,
             journal_gate.REPAIRED: self._repaired,
@@ -74,12 +71,10 @@ class OutletNotes:
         RepairedNote.decode(payload)  # the cut is where the log ends; a log that goes on there has a higher epoch
 
     def _epoch_seen(self, payload: bytes) -> None:
-        if len(payload) != _SEEN.size:
-            raise journal_gate.NoteFormatError("note of the ha plugin", 1, 2, 2)
-        self._meet(_SEEN.unpack(payload)[1])
+        self._meet(EpochSeen.decode(payload).founding)
 
     def _founding(self, payload: bytes) -> None:
-        self._meet(_U64.unpack(payload)[0])
+        self._meet(group_notes.decode_founding(payload))
 
     def _meet(self, founding: int) -> None:
         self._log.context.meet(founding)

@@ -13,6 +13,7 @@ from understudy.broker.log.journal_damage import Count
 from understudy.broker.log.journal_recovery import JournalScan
 from understudy.broker.log.journal_repair import Plan, repair
 from understudy.broker.log.segment import read_frames
+from understudy.broker.plugin_api.journal_notes import epoch_of
 from understudy.ha.operators.unclean import forced_group
 from understudy.ha.showing.events import LogLacksRecords
 
@@ -26,7 +27,7 @@ def damage_and_repair(node: SimNode, body: bytes) -> Plan:
     disk = node.storage
     name = next(name for name in sorted(disk.names()) if body in disk.content(name))
     disk.flip_bit(name, disk.content(name).index(body), 0)
-    plan = repair(disk)
+    plan = repair(disk, epoch_of)
     assert plan is not None
     assert plan.of_group
     log = node.node.state.log
@@ -76,7 +77,7 @@ def test_whatever_is_damaged_is_filled_again(part: int) -> None:
         ]
         name, at = places[len(places) * part // 7 + 1]
         disk.flip_bit(name, at + 10, 2)
-        plan = repair(disk)
+        plan = repair(disk, epoch_of)
         assert plan is not None
         backup.had = backup.node.state.log.epochs.newest, plan.lost_offset
         backup.lost_tail = backup.robbed = backup.knows_loss = True

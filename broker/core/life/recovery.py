@@ -27,6 +27,7 @@ from understudy.broker.log.move_record import decode_move
 from understudy.broker.log.pending import Change
 from understudy.broker.log.record import Target
 from understudy.broker.log.repaired_note import RepairedNote
+from understudy.broker.plugin_api.journal_notes import writers
 
 _U32: Final = Struct(">I")
 _UNDOING: Final = (record.OUTCOMES_TRIMMED, record.COMMIT, record.DTX_FORGET)
@@ -108,7 +109,7 @@ class Recovery:
             self._replay_note(kind, payload)
         else:
             raise journal_gate.UnknownNoteError(
-                f"the journal holds notes of kind {kind}: switch on the plugin that wrote them (ha)"
+                f"the journal holds notes of kind {kind}: switch on the plugin that wrote them{writers(kind)}"
             )
         self._begun = True
 
@@ -157,7 +158,7 @@ class Recovery:
             self._replay_note(journal_gate.REPAIRED, payload)
         elif note.of_group:
             raise journal_gate.UnknownNoteError(
-                "the journal is that of a member of a group, and was repaired: switch on the plugin that wrote it (ha)"
+                f"the journal holds notes of a plugin, and was repaired: switch on the plugin that wrote them{writers()}"
             )
 
     @property
@@ -205,7 +206,7 @@ class Recovery:
         if extras_size and self._replay_extras is None:
             # Its notes, which would be refused, may have gone with their segments.
             raise journal_gate.UnknownNoteError(
-                "the journal holds a plugin's part of a checkpoint: switch on the plugin that wrote it (ha)"
+                f"the journal holds a plugin's part of a checkpoint: switch on the plugin that wrote it{writers()}"
             )
         meta, _ = Meta.decode(payload, 4 + extras_size)
         state = self._state

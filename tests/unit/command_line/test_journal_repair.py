@@ -13,6 +13,7 @@ from understudy.broker.command_line.journal_repair import repair_journal, repair
 from understudy.broker.log.journal_repair import NEW_NAME, repair
 from understudy.broker.log.segment import JournalDamagedError, NoJournalError, segment_name
 from understudy.broker.log.storage import REPAIR_NAME
+from understudy.broker.plugin_api.journal_notes import epoch_of
 from understudy.broker.server.files.file_storage import DirectoryLockedError, FileStorage
 
 ONE = segment_name(1)
@@ -94,7 +95,7 @@ def test_a_directory_that_a_broker_has_open(damaged: Path) -> None:
     broker = FileStorage(damaged)
     with pytest.raises(DirectoryLockedError, match="in use by process"):
         repair_journal(damaged)
-    assert repair(broker) is not None
+    assert repair(broker, epoch_of) is not None
     broker.close()
 
 

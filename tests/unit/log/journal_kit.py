@@ -13,7 +13,8 @@ IDENTITY = JournalIdentity("group-1", "broker-1")
 
 SMALL = JournalOptions(segment_bytes=8192, alignment_bytes=512, index_interval_bytes=512, reserve_bytes=0, salt=7)
 
-KIND = frames.FIRST_OWNER_KIND
+KIND = frames.FIRST_OWNER_KIND + 60
+"""Of no plugin, and not of the broker."""
 
 CHECKPOINT = frames.encode_note(KIND + 1, b"checkpoint")
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.log.journal_kit import SMALL, fill, new_journal, open_journal
 from understudy.broker.log import frame as frames
 from understudy.broker.log import journal_gate, journal_repair
-from understudy.broker.log.journal_damage import survey
+from understudy.broker.log.journal_damage import of_no_plugin, survey
 from understudy.broker.log.journal_gate import NoteFormatError
 from understudy.broker.log.journal_recovery import scan
 from understudy.broker.log.journal_repair import NEW_NAME, Plan, repair, was_repaired
@@ -108,17 +108,17 @@ def test_a_journal_is_cut_before_the_damage(what: str) -> None:
     assert "`understudy journal check --repair /data/b1` does that and keeps the damaged files" in str(found.error)
     assert {each: disk.content(each) for each in disk.names()} == before
 
-    plan = repair(disk)
+    plan = repair(disk, of_no_plugin)
     assert plan is not None
     assert (plan.segment, plan.offset, plan.lost_offset) == (cut, kept, GROUPS)
     assert [disk.content(each) for each in plan.kept.values()] == [before[each] for each in plan.kept]
     assert set(disk.names()) == {*(set(before) - set(plan.kept)), segment_name(cut), *plan.kept.values()}
     recorder, recovered = open_journal(disk)
     assert recorder.batches == batches[:kept]
-    kind, payload = frames.verify_note(recorder.frames[-1])  # the kit's checkpoint has a kind of the ha plugin
+    kind, payload = frames.verify_note(recorder.frames[-1])  # the kit's checkpoint has a kind of a plugin
     assert (kind, RepairedNote.decode(payload)) == (journal_gate.REPAIRED, RepairedNote(1, kept, GROUPS, of_group=True))
 
-    assert repair(disk) is None
+    assert repair(disk, of_no_plugin) is None
     more = fill(recovered.journal, GROUPS, first=kept + 1)
     recovered.journal.close()
     assert open_journal(disk)[0].batches == batches[:kept] + more
@@ -142,7 +142,7 @@ def test_what_stands_behind_is_counted_though_it_begins_in_the_damaged_group() -
     assert (found.cut.offset, found.lost.last_offset, found.lost.epoch) == (3, 7, 4)
     assert found.lost.unreadable_frames == 1
     assert found.damage.position == at
-    repair(disk)
+    repair(disk, of_no_plugin)
     assert open_journal(disk)[0].batches == [*first, group[0]]
 
 
@@ -159,7 +159,7 @@ def test_a_journal_whose_older_segments_have_gone_since_is_no_state() -> None:
     found = survey(older)
     assert found is not None
     assert "what stands before the damage is no state, so a repair keeps nothing" in str(found.error)
-    plan = repair(older)
+    plan = repair(older, of_no_plugin)
     assert plan is not None
     assert (plan.segment, sorted(plan.kept)) == (0, [TWO, THREE])
     assert not [name for name in older.names() if name.endswith(".journal")]
@@ -170,7 +170,7 @@ def test_a_journal_whose_older_segments_have_gone_since_is_no_state() -> None:
     fill(more, 2, first=GROUPS + 1)
     newest.crash_soft()
     newest.flip_bit(THREE, newest.content(THREE).rindex(f"1/{GROUPS + 1}/1.".encode()), 0)
-    plan = repair(newest)
+    plan = repair(newest, of_no_plugin)
     assert plan is not None
     assert (plan.segment, plan.offset) == (3, GROUPS)
     assert open_journal(newest)[0].batches == batches[first_of(newest, TWO, batches) : GROUPS]
@@ -179,18 +179,18 @@ def test_a_journal_whose_older_segments_have_gone_since_is_no_state() -> None:
 def test_a_damaged_first_header_leaves_nothing() -> None:
     disk, _ = journal()
     disk.flip_bit(ONE, 30, 0)
-    plan = repair(disk)
+    plan = repair(disk, of_no_plugin)
     assert plan is not None
     assert (plan.segment, len(plan.kept), plan.lost_offset) == (0, 3, GROUPS)
-    assert repair(disk) is None
+    assert repair(disk, of_no_plugin) is None
 
 
 def test_a_torn_tail_and_a_whole_journal_are_left_alone() -> None:
     disk, batches = journal()
-    assert repair(disk) is None
+    assert repair(disk, of_no_plugin) is None
     disk.flip_bit(THREE, place(disk, THREE, batches[-1]) + 60, 0)
     before = {name: disk.content(name) for name in disk.names()}
-    assert repair(disk) is None
+    assert repair(disk, of_no_plugin) is None
     assert {name: disk.content(name) for name in disk.names()} == before
     assert open_journal(disk)[0].batches == batches[:-1]
 
@@ -198,13 +198,13 @@ def test_a_torn_tail_and_a_whole_journal_are_left_alone() -> None:
 def test_files_of_an_earlier_repair_are_never_replaced() -> None:
     disk, batches = journal()
     disk.flip_bit(TWO, place(disk, TWO, batches[20]) + 60, 0)
-    first = repair(disk)
+    first = repair(disk, of_no_plugin)
     assert first is not None
     kept = {name: disk.content(name) for name in first.kept.values()}
     fill(open_journal(disk)[1].journal, GROUPS, first=21)
     disk.crash_soft()
     disk.flip_bit(TWO, place(disk, TWO, batches[15]) + 60, 0)
-    second = repair(disk)
+    second = repair(disk, of_no_plugin)
     assert second is not None
     assert (second.number, second.offset) == (2, 15)
     assert set(second.kept.values()).isdisjoint(kept)
@@ -220,7 +220,7 @@ def test_a_full_segment_has_room_for_the_notes_of_a_repair() -> None:
         disk.crash_soft()
         last = max(at for at, each in enumerate(batches) if each in disk.content(ONE))
         disk.flip_bit(ONE, place(disk, ONE, batches[last]) + 60, 0)
-        plan = repair(disk)
+        plan = repair(disk, of_no_plugin)
         assert plan is not None
         assert plan.offset == last
         assert open_journal(disk)[0].batches == batches[:last]
@@ -260,7 +260,7 @@ def test_a_power_cut_at_any_step_starts_no_broker_and_the_next_run_finishes(
             disk, rng = whole.clone(), Random(f"{at}/{seed}")
             disk.power_cut_in = at
             try:
-                repair(disk)
+                repair(disk, of_no_plugin)
             except PowerCutError:
                 disk.crash(rng)
             else:
@@ -271,12 +271,12 @@ def test_a_power_cut_at_any_step_starts_no_broker_and_the_next_run_finishes(
             disk.power_cut_in = rng.randrange(12)
             try:
                 open_journal_refused_or_cut(disk, kept)
-                repair(disk)
+                repair(disk, of_no_plugin)
             except PowerCutError:
                 disk.crash(rng)
             disk.power_cut_in = None
             open_journal_refused_or_cut(disk, kept)
-            plan = repair(disk)
+            plan = repair(disk, of_no_plugin)
             finished += plan is not None
             assert open_journal(disk)[0].batches == kept, f"cut at operation {at}, seed {seed}"
             assert not {REPAIR_NAME, NEW_NAME} & set(disk.names())
@@ -302,7 +302,7 @@ def test_a_repair_that_was_begun_is_said_so() -> None:
     disk, _ = damaged_in_the_middle()
     disk.power_cut_in = 12
     with pytest.raises(PowerCutError):
-        repair(disk)
+        repair(disk, of_no_plugin)
     disk.crash_soft()
     assert REPAIR_NAME in disk.names()
     with pytest.raises(
@@ -316,12 +316,12 @@ def test_without_room_for_a_copy_the_reserve_goes_and_else_nothing() -> None:
     disk.full = True
     before = {name: disk.content(name) for name in disk.names()}
     with pytest.raises(StorageFullError):
-        repair(disk)
+        repair(disk, of_no_plugin)
     assert {name: disk.content(name) for name in disk.names()} == before
     disk.full = False
     disk.create(RESERVE_NAME, 32 << 10)
     disk.full = True
-    assert repair(disk) is not None
+    assert repair(disk, of_no_plugin) is not None
     assert RESERVE_NAME not in disk.names()
     disk.full = False
     assert open_journal(disk)[0].batches == kept
@@ -332,11 +332,11 @@ def test_a_plan_of_a_newer_program_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(journal_repair, "_PLAN_FORMAT", 2)
     disk.power_cut_in = 12
     with pytest.raises(PowerCutError):
-        repair(disk)
+        repair(disk, of_no_plugin)
     disk.crash_soft()
     monkeypatch.undo()
     with pytest.raises(JournalFormatError, match="format of a repair 2"):
-        repair(disk)
+        repair(disk, of_no_plugin)
 
 
 def test_a_note_of_a_newer_format_is_refused() -> None:
@@ -346,21 +346,27 @@ def test_a_note_of_a_newer_format_is_refused() -> None:
         RepairedNote.decode(bytes((2,)) + payload[1:])
 
 
-def test_a_journal_of_a_group_is_known_by_its_notes() -> None:
-    """Notes of the ha plugin before the damage, or behind it, make the repaired journal that of a member."""
+@pytest.mark.parametrize("kind", [frames.FIRST_OWNER_KIND, frames.FIRST_BOUND_KIND, frames.LAST_KIND])
+def test_a_journal_of_a_plugin_is_known_by_its_notes(kind: int) -> None:
+    """Notes of a plugin before the damage, or behind it, are known by their kind; the plugin says which epoch they state."""
+
+    def epoch_of(noted: int, payload: bytes) -> int:
+        assert noted == kind
+        return int.from_bytes(payload)
+
     for notes_before in (True, False):
         disk = MemoryStorage()
         log = new_journal(disk, SMALL)
         other = frames.encode_note(journal_gate.AGAIN, b"other")
-        ha = frames.encode_note(journal_gate.EPOCH_SEEN, (7).to_bytes(4) + bytes(8))
-        log.append(ha if notes_before else other)
+        plugins = frames.encode_note(kind, bytes((7,)))
+        log.append(plugins if notes_before else other)
         log.sync_now()
         batches = fill(log, 3)
-        log.append(other if notes_before else ha)
+        log.append(other if notes_before else plugins)
         log.sync_now()
         disk.crash_soft()
         disk.flip_bit(ONE, place(disk, ONE, batches[1]) + 60, 0)
-        plan = repair(disk)
+        plan = repair(disk, epoch_of)
         assert plan is not None
         assert plan.of_group
         payload = open_journal(disk)[0].frames[-1][frames.NOTE_HEADER_BYTES :]
@@ -369,7 +375,7 @@ def test_a_journal_of_a_group_is_known_by_its_notes() -> None:
 
 def test_a_plan_survives_its_octets() -> None:
     disk, _ = damaged_in_the_middle()
-    plan = repair(disk)
+    plan = repair(disk, of_no_plugin)
     assert plan is not None
     assert Plan.decode(plan.encode() + bytes(100)) == plan
     assert Plan.decode(plan.encode()[:-1] + bytes(101)) is None

@@ -13,7 +13,7 @@ from understudy.broker.core.life.recovery import Recovery
 from understudy.broker.core.limits import Limits
 from understudy.broker.log import frame, journal_gate, record
 from understudy.broker.transactions.outcomes import Outcome
-from understudy.replicator import wire
+from understudy.replicator import group_notes, wire
 from understudy.replicator.broker_replicator import BrokerReplicator
 
 
@@ -103,7 +103,7 @@ def test_what_the_log_held_before_a_base_is_not_done_behind_it() -> None:
     gap = Gap.made()
     restart = [
         frame.encode_cut(0, journal_gate.RESTART + gap.end.to_bytes(8, "big")),
-        frame.encode_note(journal_gate.PIECE, gap.base),
+        frame.encode_note(group_notes.PIECE, gap.base),
     ]
     without = recovered([gap.first, *gap.before, *restart, *gap.after, gap.older], with_ha())
     assert bodies(without) == {"q": [b"one", b"two", b"three"]}

@@ -18,6 +18,7 @@ from understudy.broker.log.journal_repair import repair
 from understudy.broker.log.position import Position
 from understudy.broker.log.repaired_note import RepairedNote
 from understudy.broker.log.segment import JournalDamagedError, read_frames, segment_name, segment_number
+from understudy.broker.plugin_api.journal_notes import epoch_of
 from understudy.observers.events_schema import Cut, Gap
 from understudy.observers.feed.reader import FeedReader
 from understudy.observers.outlet.errors import RewrittenLogError
@@ -73,7 +74,7 @@ def test_damage_at_any_frame_leaves_what_a_crash_there_would(monkeypatch: pytest
         found = survey(disk)
         if found is None:
             continue  # a torn tail
-        plan = repair(disk)
+        plan = repair(disk, epoch_of)
         assert plan is not None
         kinds.add(kind)
         if not plan.segment:
@@ -137,7 +138,7 @@ def test_readers_of_the_journal_hear_of_a_repair() -> None:
     core.storage.crash_soft()
     name = segment_name(1)
     core.storage.flip_bit(name, core.storage.content(name).index(b"lost"), 0)
-    plan = repair(core.storage)
+    plan = repair(core.storage, epoch_of)
     assert plan is not None
     after = JournaledCore(core.storage)
     Speaker(after).publish("old", b"after")

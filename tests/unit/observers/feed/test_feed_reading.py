@@ -23,7 +23,7 @@ from understudy.observers.feed.notes import NoteEvents
 from understudy.observers.feed.reader import CursorError, FeedReader, NewerJournalError
 from understudy.observers.feed.records import RecordEvents
 from understudy.observers.journal.stats import journal_stats
-from understudy.replicator import wire
+from understudy.replicator import group_notes, wire
 from understudy.replicator.id_set import IdSet
 from understudy.testing.disk import MemoryStorage
 
@@ -150,7 +150,7 @@ class OlderReader(FeedReader):
     def __init__(self, storage: MemoryStorage) -> None:
         super().__init__(storage)
         notes = NoteEvents(self._translation, records := RecordEvents(self._translation))
-        del records.takers[record.ROLLBACK], notes.takers[journal_gate.FOUNDING], notes._pieces[wire.DROP]
+        del records.takers[record.ROLLBACK], notes.takers[group_notes.FOUNDING], notes._pieces[wire.DROP]
         self._translation._takers, self._translation._note_takers = records.takers, notes.takers
 
 
@@ -161,15 +161,15 @@ def newer_batch(broker: Broker) -> None:
 
 def newer_record_in_a_piece(broker: Broker) -> None:
     piece = transaction_piece((1, in_tx(TX)), (2, UNKNOWN))
-    broker.journal.append(frame.encode_note(journal_gate.PIECE, piece))
+    broker.journal.append(frame.encode_note(group_notes.PIECE, piece))
 
 
 def newer_piece(broker: Broker) -> None:
-    broker.journal.append(frame.encode_note(journal_gate.PIECE, wire.encode_drop(QUEUE, IdSet([3, 4]))))
+    broker.journal.append(frame.encode_note(group_notes.PIECE, wire.encode_drop(QUEUE, IdSet([3, 4]))))
 
 
 def newer_note(broker: Broker) -> None:
-    broker.journal.append(frame.encode_note(journal_gate.FOUNDING, bytes(8)))
+    broker.journal.append(frame.encode_note(group_notes.FOUNDING, bytes(8)))
 
 
 @pytest.mark.parametrize("newer", [newer_batch, newer_record_in_a_piece, newer_piece, newer_note])

@@ -21,7 +21,7 @@ from understudy.broker.transactions.xid import Xid
 from understudy.observers.events_schema import EVENT_TYPES, Admit, Event, Told
 from understudy.observers.feed.text import event_json, event_line
 from understudy.observers.feed.translation import FeedTranslation
-from understudy.replicator import wire
+from understudy.replicator import group_notes, wire
 from understudy.replicator.id_set import IdSet
 
 EPOCH = 2
@@ -50,7 +50,7 @@ class Journal:
         self.translation.begin_segment(HEADER)
         self.translation.at_ms = 1000
         self.end = 0
-        self.note(journal_gate.EPOCH_SEEN, EPOCH.to_bytes(4, "big") + (0xAB).to_bytes(8, "big"))
+        self.note(group_notes.EPOCH_SEEN, EPOCH.to_bytes(4, "big") + (0xAB).to_bytes(8, "big"))
 
     def note(self, kind: int, payload: bytes) -> list[dict[str, Any]]:
         self.translation.note(kind, payload)
@@ -436,7 +436,7 @@ def test_an_epoch_ends_what_is_open() -> None:
 def test_notes() -> None:
     journal = Journal()
     no = TX.to_bytes(8, "big") + (17).to_bytes(8, "big")
-    (failed,) = journal.note(journal_gate.NO, no + b"holds 1 of 2 events")
+    (failed,) = journal.note(group_notes.NO, no + b"holds 1 of 2 events")
     assert (failed["event"], failed["tx"], failed["vote"], failed["prepare_offset"], failed["reason"]) == (
         "vote",
         TEXT,
@@ -444,9 +444,9 @@ def test_notes() -> None:
         17,
         "holds 1 of 2 events",
     )
-    (ended,) = journal.note(journal_gate.NO_ENDED, no)
+    (ended,) = journal.note(group_notes.NO_ENDED, no)
     assert (ended["tx"], ended["vote"]) == (TEXT, "ended")
-    (founding,) = journal.note(journal_gate.FOUNDING, (0xCD).to_bytes(8, "big"))
+    (founding,) = journal.note(group_notes.FOUNDING, (0xCD).to_bytes(8, "big"))
     assert (founding["event"], founding["founding"]) == ("founding", "cd")
     with pytest.raises(journal_gate.UnknownNoteError, match="notes of kind 99"):
         journal.note(99, b"")
@@ -484,10 +484,10 @@ def test_pieces_of_a_catch_up() -> None:
     apply, cut = journal.note(frame.KIND_CUT, restart[frame.NOTE_HEADER_BYTES :])
     assert (apply["offset"], cut["offset"], cut["end_before"], cut["reason"]) == (1, 0, 2, "catch_up")
     base = wire.encode_base(wire.BASE_NEW, meta(50, DECLARE))
-    (told,) = journal.note(journal_gate.PIECE, base)
+    (told,) = journal.note(group_notes.PIECE, base)
     assert (told["what"], told["offset"], told["count"], told["csn"]) == ("base", 50, 1, 8)
     assert not journal.translation.context.transactions
-    (drop,) = journal.note(journal_gate.PIECE, wire.encode_drop(5, IdSet([3, 4, 5])))
+    (drop,) = journal.note(group_notes.PIECE, wire.encode_drop(5, IdSet([3, 4, 5])))
     assert (drop["what"], drop["queue"], drop["id"], drop["count"]) == ("drop", "q", 3, 3)
     transaction = b"".join(
         (
@@ -497,10 +497,10 @@ def test_pieces_of_a_catch_up() -> None:
             len(enqueue_in_tx()).to_bytes(4, "big"),
         )
     )
-    events = journal.note(journal_gate.PIECE, transaction + enqueue_in_tx())
+    events = journal.note(group_notes.PIECE, transaction + enqueue_in_tx())
     assert [(e["event"], e["offset"]) for e in events] == [("piece", 50), ("open", 48), ("enqueue", 48)]
     assert (events[0]["what"], events[0]["tx"], events[0]["count"]) == ("transaction", TEXT, 1)
-    (ended,) = journal.note(journal_gate.PIECE, bytes((wire.CAUGHT_UP,)))
+    (ended,) = journal.note(group_notes.PIECE, bytes((wire.CAUGHT_UP,)))
     assert ended["what"] == "caught_up"
 
 

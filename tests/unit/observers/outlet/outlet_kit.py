@@ -17,6 +17,7 @@ from understudy.broker.message import Message, MovedMessage
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.observers.outlet.reader import NOTHING, OutletReader
 from understudy.observers.outlet.units import Outgoing, Unit
+from understudy.replicator import group_notes
 from understudy.testing.disk import MemoryStorage
 
 SMALL = JournalOptions(segment_bytes=8192, alignment_bytes=512, index_interval_bytes=512, reserve_bytes=0, salt=7)
@@ -53,7 +54,7 @@ class JournalWriter:
         ).journal
         self.buffers: dict[int, TxBuffer] = {}
         seen = self.epoch.to_bytes(4, "big") + FOUNDING.to_bytes(8, "big")
-        self.note(journal_gate.EPOCH_SEEN, seen)
+        self.note(group_notes.EPOCH_SEEN, seen)
 
     def _checkpoint(self) -> bytes:
         return frame.encode_note(journal_gate.CHECKPOINT, encode_checkpoint(self.state, b""))

@@ -28,7 +28,7 @@ from understudy.observers.outlet.errors import (
 )
 from understudy.observers.outlet.reader import OutletReader
 from understudy.observers.outlet.segments import JournalSegments
-from understudy.replicator import wire
+from understudy.replicator import group_notes, wire
 from understudy.testing.disk import MemoryStorage
 
 RESTART = journal_gate.RESTART + (0).to_bytes(8, "big")
@@ -300,7 +300,7 @@ def base(journal: JournalWriter, offset: int) -> None:
     journal.note(frame.KIND_CUT, frame.encode_cut(0, RESTART)[frame.NOTE_HEADER_BYTES :])
     topology = tuple(journal.state.topology.image.records())
     meta = Meta(offset=offset, csn=7, starts=((1, 1),), topology=topology, outcomes=Outcomes())
-    journal.note(journal_gate.PIECE, wire.encode_base(wire.BASE_NEW, meta.encode()))
+    journal.note(group_notes.PIECE, wire.encode_base(wire.BASE_NEW, meta.encode()))
 
 
 def test_what_a_catch_up_has_stepped_over_was_sent_or_is_an_error(journal: JournalWriter) -> None:
