@@ -43,6 +43,7 @@ from understudy.broker.transactions.xa_status import XaStatus
 
 if TYPE_CHECKING:
     from understudy.broker.core.branches.port import AskingChannel, BranchesPort, Worker
+    from understudy.broker.core.queues.queue import Queue
 
 MAX_TIMEOUT_S: Final = 3_600
 MAX_BRANCHES: Final = 65_536
@@ -110,6 +111,7 @@ class DtxManager:
     def adopt(self) -> None:
         """Take over what the log holds in doubt, and lock what these branches take away. All of the log before is applied."""
         broker = self._broker
+        locked: dict[Queue, None] = {}
         for tx in broker.state.prepared_branches():
             assert tx.branch is not None
             name = (tx.branch.vhost, tx.branch.xid)
@@ -121,8 +123,11 @@ class DtxManager:
                 queue = broker.state.queues.get(queue_id)
                 if queue is not None:
                     queue.lock(entry_id)
+                    locked[queue] = None
             if broker.state.applying.deduplicates:
                 broker.deduplicating.adopt(tx)
+        for queue in locked:
+            queue.drop_places()
 
     def content(self, name: BranchName) -> TxBuffer | None:
         """The content of the branch; None if there is none of that name, or it has failed."""

@@ -25,6 +25,7 @@ from understudy.broker.octets.chunks import LargeBuffer, named_bytes
 
 if TYPE_CHECKING:
     from understudy.broker.core.moving.port import MovingPort
+    from understudy.broker.core.queues.entry_index import EntryIndex
     from understudy.broker.core.queues.queue import Queue
 
 ENCODED: Final = 16
@@ -36,40 +37,45 @@ class Purge:
     """One that is under way.
 
     Attributes:
+        queue: that is purged.
         count: of the messages that it takes.
+        slices: what is left of the work.
         then: called when its record is appended.
     """
 
-    __slots__ = ("_batch", "_queue", "count", "then")
+    __slots__ = ("_batch", "count", "queue", "slices", "then")
 
-    def __init__(self, broker: MovingPort, queue: Queue, count: int) -> None:
+    def __init__(self, broker: MovingPort, queue: Queue, count: int, lines: list[Places]) -> None:
         self._batch = broker.batch
-        self._queue = queue
+        self.queue = queue
         self.count = count
+        self.slices = self._work(lines)
         self.then: Callable[[], None] | None = None
 
-    def work(self, lines: list[Places]) -> Iterator[None]:
+    def _work(self, lines: list[Places]) -> Iterator[None]:
         """Take the messages in ``lines`` out; the items are slices of that."""
-        queue = self._queue
+        queue = self.queue
         entries = queue.entries
         taken: list[array[int]] = []
         for line in lines:
-            while line:
+            while line and self._goes_on(entries):
                 ids = array("Q", sorted(self._marked(taken_places(line))))
-                if queue.entries is not entries:
-                    break  # the queue is gone with all its messages
                 if not queue.logged:
                     self._remove(ids)
                 elif ids:
                     taken.append(ids)
                 yield
-        if taken and queue.entries is entries and not queue.deleted:
-            yield from self._append(in_order(taken))
+        if taken and self._goes_on(entries):
+            yield from self._append(in_order(taken), entries)
         if self.then is not None:
             self.then()
 
+    def _goes_on(self, entries: EntryIndex) -> bool:
+        """False if the queue has been deleted, or has lost ``entries``: it is gone with all its messages."""
+        return self.queue.entries is entries and not self.queue.deleted
+
     def _marked(self, entries: Iterable[Entry]) -> Iterator[int]:
-        queue = self._queue
+        queue = self.queue
         many = queue.logged and self.count > put_off.SLICE
         for entry in entries:
             if entry.state in (READY, WITHHELD):
@@ -78,10 +84,10 @@ class Purge:
 
     def _remove(self, ids: Iterable[int]) -> None:
         for entry_id in ids:
-            self._queue.remove(entry_id)
+            self.queue.remove(entry_id)
 
-    def _append(self, slices: Iterator[array[int]]) -> Iterator[None]:
-        """Append the record."""
+    def _append(self, slices: Iterator[array[int]], entries: EntryIndex) -> Iterator[None]:
+        """Append the record, unless a deletion is appended before it."""
         ids = array("Q")
         octets = LargeBuffer()
         for number, each in enumerate(slices, 1):
@@ -89,8 +95,10 @@ class Purge:
             octets.take(record.encode_ids(each))
             if number % ENCODED == 0:
                 yield
-        head = record.encode_dequeue_head(record.PURGED, self._queue.id, len(ids))
-        self._batch.append_dequeue(head, named_bytes(octets), self._queue, ids)
+                if not self._goes_on(entries):
+                    return
+        head = record.encode_dequeue_head(record.PURGED, self.queue.id, len(ids))
+        self._batch.append_dequeue(head, named_bytes(octets), self.queue, ids)
 
 
 class Purging:
@@ -102,26 +110,28 @@ class Purging:
 
     def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
-        self.waiting: deque[Iterator[None]] = deque()
+        self.waiting: deque[Purge] = deque()
 
     def purge(self, queue: Queue) -> tuple[int, Purge | None]:
         """Take out all that may be handed out of ``queue``, now or later; what is handed out or embargoed stays.
+
+        A purge waits for an earlier one of its queue. Its client hears that the queue is empty, which is not durable before the
+        record of the earlier one.
 
         Returns:
             How many messages that are; and the purge, if its record is not appended yet.
         """
         count, lines = queue.purge()
-        purge = Purge(self._broker, queue, count)
-        work = purge.work(lines)
-        if sum(map(len, lines)) <= put_off.SLICE:
-            put_off.run(work)
+        purge = Purge(self._broker, queue, count, lines)
+        if sum(map(len, lines)) <= put_off.SLICE and not any(each.queue is queue for each in self.waiting):
+            put_off.run(purge.slices)
             return count, None
-        self.waiting.append(work)
+        self.waiting.append(purge)
         return count, purge
 
     def step(self) -> None:
         """Do the next slice, if there is one."""
-        if self.waiting and next(self.waiting[0], _DONE) is _DONE:
+        if self.waiting and next(self.waiting[0].slices, _DONE) is _DONE:
             self.waiting.popleft()
 
 

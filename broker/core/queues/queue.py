@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -611,6 +611,17 @@ class Queue:
         if entry is not None and entry.state in (READY, WITHHELD):
             self.hold(entry)
 
+    def drop_places(self) -> None:
+        """Messages have been locked: no place of them is left among those to hand out. They get another one if they come back.
+
+        A purge that is under way would take such a place, of before, for one of its own.
+        """
+        self.ready = deque(entry for entry in self.ready if entry.state == READY)
+        self.returned = [place for place in self.returned if place[1].state == READY]
+        heapify(self.returned)
+        if self.returns is not None:
+            self.returns.compact()
+
     def hold(self, entry: Entry) -> None:
         """Take ``entry``, which was READY or WITHHELD, out of what may be handed out."""
         was = entry.state
@@ -712,7 +723,11 @@ class Queue:
             if self.limits is not None:
                 self.limits.entered(self, entry)
         elif was == WITHHELD:  # by an older RETURN, which was the newest that was applied when this broker was promoted
-            self.release(entry)
+            if returned.due_ms and self.returns is not None:
+                entry.state = READY
+                self.returns.taken()
+            else:
+                self.release(entry)
         if returned.due_ms and entry.state == READY:
             self._withhold(entry)
         return entry if was == RETURNING and entry.state == READY else None

@@ -8,12 +8,19 @@ from typing import Any
 import pytest
 
 from tests.unit.core.core_kit import Client, Core, publish
+from tests.unit.core.life.compaction_kit import JournaledCore, restarted
+from tests.unit.core.moving.speaker import Speaker
 from understudy.broker.amqp.methods import (
     BASIC_ACK,
     BASIC_GET,
     BASIC_GET_OK,
     BASIC_NACK,
     BASIC_REJECT,
+    DTX_END,
+    DTX_PREPARE,
+    DTX_ROLLBACK,
+    DTX_SELECT,
+    DTX_START,
     QUEUE_DECLARE,
     QUEUE_DECLARE_OK,
     QUEUE_DELETE,
@@ -24,11 +31,14 @@ from understudy.broker.amqp.methods import (
     TX_SELECT,
     encode_method,
 )
+from understudy.broker.core.moving import purging
 from understudy.broker.core.queues import put_off
 from understudy.broker.core.queues.entry_index import EntryIndex
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.log import frame, record
 from understudy.broker.log.live_offsets import LiveOffsets
+from understudy.broker.log.return_record import Returned
+from understudy.testing.disk import MemoryStorage
 
 SLICE = 3
 SLICES = 2
@@ -344,3 +354,90 @@ def test_the_client_of_a_purge_may_go() -> None:
     bench.core.sync()
     assert not bench.queue.entries
     assert len(bench.dequeues()) == 1
+
+
+def test_a_second_purge_is_not_answered_before_the_record_of_the_first() -> None:
+    """Its client has heard that the queue is empty: that may not come to nothing with the first purge."""
+    bench = Bench()
+    bench.fill()
+    bench.ask(bench.client, QUEUE_PURGE, "q", False)
+    bench.turn()
+    bench.ask(bench.other, QUEUE_PURGE, "q", False)
+    answer: list[tuple[Any, ...]] = []
+    while not answer:
+        bench.turn()
+        answer = bench.said(bench.other, QUEUE_PURGE_OK)
+    assert answer == [(0,)]
+    assert [len(ids) for _, ids in bench.dequeues()] == [LONG]
+
+
+@pytest.mark.parametrize("arguments", [None, {"x-max-priority": 3}])
+def test_what_a_branch_puts_back_while_a_purge_is_under_way_stays(arguments: dict[str, Any] | None) -> None:
+    """The branch is in doubt since before a restart: its message, the second one, had a place among the ready ones then."""
+    core = JournaledCore(MemoryStorage())
+    speaker = Speaker(core)
+    speaker.declare("q", arguments)
+    for number in range(LONG):
+        speaker.publish("q", b"%02d" % number)
+    speaker.call(DTX_SELECT, channel=2)
+    speaker.call(DTX_START, 1, b"g", b"b", False, False, channel=2)
+    for _ in range(2):
+        speaker.call(BASIC_GET, "q", False, channel=2)
+    speaker.client.send(encode_method(2, BASIC_ACK, 2, False))
+    speaker.call(DTX_END, 1, b"g", b"b", False, False, channel=2)
+    speaker.call(DTX_PREPARE, 1, b"g", b"b", channel=2)
+    core = restarted(core)
+    speaker = Speaker(core)
+    queue = core.node.state.topology.registry.find_queue("/", "q")
+    assert queue is not None
+    _, locked, *_ = queue.entries.values()
+    assert (queue.depth, queue.acquired) == (LONG - 1, 1)
+    speaker.call(DTX_SELECT, channel=2)
+    speaker.client.connection.receive(encode_method(1, QUEUE_PURGE, "q", False))
+    core.node.after_turn()
+    speaker.client.connection.receive(encode_method(2, DTX_ROLLBACK, 1, b"g", b"b"))
+    core.node.gather(True)
+    job = core.journal.begin_sync()
+    assert job is not None
+    job.run()
+    core.journal.finish_sync(job)
+    core.node.durable_to(core.port.durable_frames())
+    core.node.answer()
+    assert (queue.depth, queue.purged) == (1, LONG - 1)
+    core.sync()
+    assert list(queue.entries) == [locked.id]
+    assert (queue.depth, queue.acquired, queue.purged) == (1, 0, 0)
+
+
+def test_nothing_is_taken_out_of_a_queue_behind_its_deletion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deletion comes between two slices of ids that are encoded."""
+    monkeypatch.setattr(purging, "ENCODED", 1)
+    bench = Bench()
+    bench.fill()
+    bench.ask(bench.client, QUEUE_PURGE, "q", False)
+    for _ in range(LONG // SLICE + 3):
+        bench.turn()
+    assert not bench.dequeues()
+    bench.ask(bench.other, QUEUE_DELETE, "q", False, False, False)
+    bench.core.sync()
+    assert bench.said(bench.client, QUEUE_PURGE_OK) == [(LONG,)]
+    assert not bench.dequeues()
+
+
+def test_a_message_has_one_place_after_returns_of_an_earlier_primary() -> None:
+    """Two RETURN records that withhold it, the second of which is applied when this broker leads: a purge finds no old place."""
+    bench = Bench()
+    bench.fill()
+    queue = bench.queue
+    first = next(iter(queue.entries))
+    queue.know(first, Returned(hand_outs=1, due_ms=5))
+    queue.activate(0, 0)
+    queue.come_back(first, Returned(hand_outs=2, due_ms=9))
+    queue.release(queue.entries[first])
+    entry = queue.take()
+    assert entry is queue.entries[first]
+    bench.ask(bench.client, QUEUE_PURGE, "q", False)
+    queue.put_back(entry)
+    bench.core.sync()
+    assert list(queue.entries) == [first]
+    assert (queue.depth, queue.acquired, queue.purged) == (1, 0, 0)
