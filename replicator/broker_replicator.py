@@ -135,10 +135,16 @@ class BrokerReplicator:
             )
 
     def _replay_repair(self, note: RepairedNote) -> None:
-        """The journal was cut. What stood behind was acknowledged, so what is left is no state that may be resumed from."""
+        """The journal was cut. What stood behind was acknowledged, so what is left is no state that may be resumed from.
+
+        In the midst of a catch-up it is no base either, and stays so.
+        """
         self.epoch_seen = max(self.epoch_seen, note.epoch)
         self.of_a_group = self.of_a_group or note.of_group
-        self.part = self.repaired = note.of_group and not note.settled
+        if note.settled:
+            self.part = self.repaired = False
+        elif note.of_group and not self.part:
+            self.part = self.repaired = True
 
     def _begin_part(self) -> None:
         """A catch-up begins: what is held is no state of any time until it ends."""

@@ -24,6 +24,7 @@ from understudy.broker.log import journal_gate, record
 from understudy.broker.log.frame import KIND_CUT, KIND_GROUP, KIND_TIMED_GROUP, NOTE_HEADER_BYTES, NOTE_MAGIC
 from understudy.broker.log.journal import JournalOptions
 from understudy.broker.log.journal_recovery import JournalScan, scan
+from understudy.broker.log.repaired_note import RepairedNote
 from understudy.broker.log.segment import (
     GROUP_BYTES,
     MIN_SEGMENT_BYTES,
@@ -66,9 +67,9 @@ class Count:
         records: how many of each kind, by name.
         messages: records that bring a message.
         transactions: ids of the transactions with a record.
-        epoch: the highest of a batch.
+        epoch: the highest of a batch or note.
         last_offset: the highest of a batch.
-        of_group: notes of a plugin were among them.
+        of_group: notes of a plugin were among them, or a note of an earlier repair that says so.
         unreadable_frames: frames that were passed over by their length.
     """
 
@@ -101,11 +102,19 @@ class Count:
             at += length
 
     def on_note(self, kind: int, payload: bytes) -> None:
-        """See if a plugin has written the note, and which epoch it says."""
+        """See if a plugin has written the note, which epoch it says, and what an earlier repair has said.
+
+        Raises:
+            NoteFormatError: a newer program has repaired this journal.
+        """
         if kind == journal_gate.CHECKPOINT:
             self.of_group = self.of_group or payload[:_U32_BYTES] > bytes(_U32_BYTES)
         elif kind == KIND_CUT:
             self.of_group = self.of_group or journal_gate.JournalGate.restarted_at(payload[8:]) is not None
+        elif kind == journal_gate.REPAIRED:
+            note = RepairedNote.decode(payload)
+            self.epoch = max(self.epoch, note.epoch)
+            self.of_group = self.of_group or note.of_group
         elif kind >= frames.FIRST_OWNER_KIND and kind not in journal_gate.OWN_KINDS:
             self.of_group = True
             self.epoch = max(self.epoch, self._epoch_of(kind, payload))
@@ -178,6 +187,7 @@ def survey(
 
     Raises:
         JournalDamagedError: an earlier repair has not been finished, and says where to cut.
+        NoteFormatError: a newer program has repaired this journal.
         JournalFormatError, WrongIdentityError: as for ``journal_recovery.scan``.
     """
     damage = damage or _damage(storage)
@@ -206,7 +216,7 @@ def with_loss(storage: Storage, error: JournalDamagedError) -> JournalDamagedErr
     """The error of a start, with what a repair would keep and lose as far as that can be read."""
     try:
         found = survey(storage, error)
-    except (JournalError, OSError):
+    except (JournalError, journal_gate.NoteFormatError, OSError):
         return error
     return found.error if found is not None else error
 

@@ -110,7 +110,7 @@ def repair(storage: Storage, epoch_of: EpochOf) -> Plan | None:
 
     Raises:
         JournalDamagedError: it is damaged in yet another way after the repair; the next one goes on from there.
-        JournalFormatError, WrongIdentityError: as for `scan`. Nothing was changed.
+        JournalFormatError, WrongIdentityError, NoteFormatError: as for `survey`. Nothing was changed.
         StorageFullError: there is no room for a copy of one segment. Nothing was changed.
         OSError: the disk.
     """

@@ -373,6 +373,28 @@ def test_a_journal_of_a_plugin_is_known_by_its_notes(kind: int) -> None:
         assert RepairedNote.decode(payload) == RepairedNote(7, 1, 3, True)
 
 
+@pytest.mark.parametrize("damaged", [1, 3], ids=["note_lost", "note_kept"])
+def test_a_second_repair_knows_what_the_first_one_said(damaged: int) -> None:
+    """That the journal is of a group, and the epoch, stood in what the first repair has cut off."""
+    disk = MemoryStorage()
+    log = new_journal(disk, SMALL)
+    batches = fill(log, 3)
+    log.append(frames.encode_note(frames.FIRST_OWNER_KIND, b"of a plugin"))
+    log.sync_now()
+    disk.crash_soft()
+    disk.flip_bit(ONE, place(disk, ONE, batches[2]) + 60, 0)
+    assert repair(disk, lambda _kind, _payload: 7) is not None
+    batches[2:] = fill(open_journal(disk)[1].journal, 4, first=3)
+    disk.crash_soft()
+    disk.flip_bit(ONE, place(disk, ONE, batches[damaged]) + 60, 0)
+    plan = repair(disk, of_no_plugin)
+    assert plan is not None
+    assert plan.of_group
+    payload = open_journal(disk)[0].frames[-1][frames.NOTE_HEADER_BYTES :]
+    note = RepairedNote.decode(payload)
+    assert (note.epoch, note.of_group) == (7, True)
+
+
 def test_a_plan_survives_its_octets() -> None:
     disk, _ = damaged_in_the_middle()
     plan = repair(disk, of_no_plugin)

@@ -63,6 +63,22 @@ def test_after_a_catch_up_was_begun_it_is_no_base_any_more() -> None:
     assert flags(again) == (True, False)
 
 
+def test_a_catch_up_that_was_cut_in_its_midst_is_no_base() -> None:
+    """The damage stood in the journal of a broker that was being filled, whether its catch-up began there or in a checkpoint."""
+    filling = BrokerReplicator(BrokerState(0))
+    filling.replay_note(frame.KIND_CUT, RESTART)
+    again = BrokerReplicator(BrokerState(0))
+    again.replay_extras(filling.extras(), 0)
+    for replicator in (filling, again):
+        replicator.replay_note(journal_gate.REPAIRED, NOTE.encode())
+        assert flags(replicator) == (True, False)
+        assert replicator.epoch_seen == 9
+
+
+def test_a_later_repair_takes_nothing_back() -> None:
+    assert flags(replayed(NOTE, NOTE._replace(of_group=False))) == (True, True)
+
+
 def test_an_operator_ends_it_durably() -> None:
     replicator, port = replayed(NOTE), Port()
     replicator.recovered(JournalGate(port))
