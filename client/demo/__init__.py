@@ -8,17 +8,15 @@ Who is who, in the order of one run::
 
     command           the typer function: options in, exit code out
     demonstration     runs it all: brokers up, accounts filled, load and kills, queues read, report
-    broker_group      `understudy cluster` as a child: what it prints, who leads, SIGKILL
-    signalled         runs a coroutine until a signal comes; stress and the demo of stages do, too
-    session, mover    one client: its connection over three addresses, its transactions
+    mover             one client, and its transactions
     killer            when the primary dies
     view              what one sees meanwhile
     read_back         the queues as a client finds them, and the digests that the brokers state over HTTP
-    figures, report   pure: latencies and failover times; all of it as a mapping and as text
+    figures, report   pure: failover times; all of it as a mapping and as text
 
-What clients write down, and what is concluded from it, is in the room ``client/verdicts``.
-
-Only ``session`` and ``mover`` import aio-pika (extra ``demo``), and only when the command runs.
+The group of brokers, the connections of clients and what else other runs have, too, are in ``client/runs``. What clients write
+down, and what is concluded from it, is in the room ``client/verdicts``. aio-pika (extra ``demo``) is imported only when the command
+runs.
 """
 
 from understudy.client.demo.command import demo

@@ -62,12 +62,12 @@ def demo(
     import uvloop  # noqa: PLC0415  # as above
     from rich.console import Console  # noqa: PLC0415  # as above
 
-    from understudy.client.demo.broker_group import GroupError, free_ports  # noqa: PLC0415  # as above
     from understudy.client.demo.demonstration import Demonstration, Wishes  # noqa: PLC0415  # as above
     from understudy.client.demo.report import report_text  # noqa: PLC0415  # as above
-    from understudy.client.demo.session import LostError, RefusedError  # noqa: PLC0415  # as above
-    from understudy.client.demo.signalled import run_until_signalled  # noqa: PLC0415  # as above
     from understudy.client.demo.view import make_view  # noqa: PLC0415  # as above
+    from understudy.client.runs.broker_group import GroupError, free_ports  # noqa: PLC0415  # as above
+    from understudy.client.runs.session import LostError, RefusedError  # noqa: PLC0415  # as above
+    from understudy.client.runs.signalled import run_until_signalled  # noqa: PLC0415  # as above
 
     folder = _folder(keep_logs)
     least = transactions if transactions is not None else round(LEAST_RATE * seconds)

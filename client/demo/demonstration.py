@@ -12,16 +12,18 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.client.demo.audited import DETAIL, AuditError, audit_problems, audited, bring_up
-from understudy.client.demo.broker_group import BrokerGroup, GroupError
 from understudy.client.demo.figures import Kill
 from understudy.client.demo.killer import Killer
 from understudy.client.demo.mover import Mover
-from understudy.client.demo.read_back import READER, agree, read_accounts, read_digests
+from understudy.client.demo.read_back import read_accounts, read_digests
 from understudy.client.demo.report import Run, make_report
-from understudy.client.demo.session import LostError, RefusedError, Session, strays_logged
-from understudy.client.demo.tally import Tally
 from understudy.client.demo.view import View
+from understudy.client.runs.audited import DETAIL, AuditError, audit_problems, audited, bring_up
+from understudy.client.runs.broker_group import BrokerGroup, GroupError
+from understudy.client.runs.coins import ACCOUNTS, COINS_PER_ACCOUNT, LARGEST_COIN
+from understudy.client.runs.digests import READER, agree
+from understudy.client.runs.session import LostError, RefusedError, Session, strays_logged
+from understudy.client.runs.tally import Tally
 from understudy.client.verdicts.case import Case
 from understudy.client.verdicts.client_log import ClientLog, read_logs
 from understudy.client.verdicts.content import BrokerContent
@@ -30,9 +32,6 @@ from understudy.client.verdicts.history import History
 from understudy.client.verdicts.judging import judge
 from understudy.client.verdicts.violation import Violation
 
-ACCOUNTS: Final = tuple(f"account-{number}" for number in range(8))
-COINS_PER_ACCOUNT: Final = 50
-LARGEST_COIN: Final = 100
 START_TIMEOUT_S: Final = 20.0
 READY_TIMEOUT_S: Final = 20.0
 DRAIN_TIMEOUT_S: Final = 20.0

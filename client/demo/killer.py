@@ -17,9 +17,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from understudy.client.demo.broker_group import DOWN, BrokerGroup, BrokerView, GroupError
 from understudy.client.demo.figures import ALL_READY, CATCHING_UP, Kill
-from understudy.client.demo.tally import Tally
+from understudy.client.runs.broker_group import DOWN, BrokerGroup, BrokerView, GroupError
+from understudy.client.runs.tally import Tally
 
 CATCHING_UP_SHARE: Final = 5
 ORDINARY_BEFORE: Final = 2

@@ -1,10 +1,6 @@
 """Mover: a client that moves coins between accounts, one transaction after the other, and writes down what it is told.
 
-A mover treats the end of a transaction as docs/client.md asks of every client:
-
-* tx.commit was never sent: rolled back, and known to be, for only a commit commits.
-* commit-ok: committed. channel.close 406 or 506 instead: rolled back, the broker says so.
-* anything else after tx.commit was sent: unknown. It is not replayed; its outcome is asked for, from whoever is primary.
+The end of a transaction is treated as `ClientTransactions` says.
 
 Half of the movers take coins with basic.get, half have them delivered; one transaction in ten is rolled back on purpose, and its
 coins, which are unacknowledged again then, go into the next one.
@@ -22,15 +18,11 @@ import aio_pika
 import msgspec
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, DeliveryMode
 
-from understudy.client.demo.session import LostError, RefusedError, Session, errors_as_ours
-from understudy.client.verdicts.client_log import BY_BROKER, BY_CLIENT, BY_LOSS, ClientLog, Message
+from understudy.client.runs.coins import CONSUMED_ACCOUNTS, MOST_TAKEN, PREFETCH, drawn
+from understudy.client.runs.session import TX_HEADER, LostError, RefusedError, Session, errors_as_ours
+from understudy.client.runs.transactions import ClientTransactions
+from understudy.client.verdicts.client_log import ClientLog, Message
 
-TX_HEADER: Final = "x-understudy-tx"
-ROLLED_BACK_CODES: Final = frozenset({406, 506})
-ROLLBACK_SHARE: Final = 0.1
-MOST_TAKEN: Final = 4
-PREFETCH: Final = 2
-CONSUMED_ACCOUNTS: Final = 3
 PATIENCE_S: Final = 0.5
 RETRY_S: Final = (0.1, 0.3)
 """Between two rounds of connecting: sixteen clients that try harder take the processor from the broker they wait for."""
@@ -74,18 +66,17 @@ class Mover:
         self._channel: AbstractChannel | None = None
         self._held: list[_Held] = []
         self._arrived = asyncio.Event()
-        self._number = 0
+        self._transactions = ClientTransactions(log)
         self._due_s = 0.0
-        self._unknown = ""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Move coins until ``stop``, and then until no outcome is unknown."""
-        while not stop.is_set() or self._unknown:
+        while not stop.is_set() or self._transactions.unknown:
             try:
                 await self._session.connect()
                 self._log.connected(str(self._session.address))
-                if self._unknown:
-                    await self._resolve()
+                if self._transactions.unknown:
+                    self._transactions.resolved(*await self._session.ask_outcome(self._transactions.unknown))
                 if not stop.is_set():
                     await self._open()
                 while not stop.is_set():
@@ -131,11 +122,6 @@ class Mover:
         self._channel = None
         self._held = []
         await self._session.disconnect()
-
-    async def _resolve(self) -> None:
-        answer, questions = await self._session.ask_outcome(self._unknown)
-        self._log.resolved(self._unknown, answer, questions)
-        self._unknown = ""
 
     # -- coins in the hand ----------------------------------------------------------------------------------------------
 
@@ -190,10 +176,8 @@ class Mover:
     async def _move(self) -> None:
         taken = await self._take()
         if taken:
-            accounts = self._random.choices(self._accounts, k=self._random.randint(1, MOST_TAKEN))
-            amounts = split(sum(held.coin.amount for held in taken), len(accounts), self._random)
-            on_purpose = self._random.random() < ROLLBACK_SHARE
-            await self._transact(taken, list(zip(accounts, amounts, strict=False)), on_purpose=on_purpose)
+            move = drawn(sum(held.coin.amount for held in taken), self._accounts, self._random)
+            await self._transact(taken, move.makes, on_purpose=move.on_purpose)
 
     async def _transact(self, taken: list[_Held], makes: list[tuple[str, int]], *, on_purpose: bool) -> None:
         """One transaction from its first publish to its outcome, or to the knowledge that it is unknown.
@@ -207,39 +191,21 @@ class Mover:
             LostError, RefusedError: it has an outcome, or is noted as unknown, but the channel is gone.
         """
         assert self._channel is not None
-        tx = f"{self._log.client}-{self._number}"
-        self._number += 1
-        coins = [Message(f"{tx}/{index}", account, amount) for index, (account, amount) in enumerate(makes)]
-        self._log.began(tx, broker=str(self._session.address))
-        self._log.sent(coins, tx)
-        self._log.acknowledged([held.coin for held in taken], tx)
+        transactions = self._transactions
+        tx, coins = transactions.begin(self._session.address, [held.coin for held in taken], makes)
         transaction = self._channel.transaction()
-        try:
+        with transactions.before_commit(tx):
             await self._publish_and_acknowledge(tx, coins, taken)
             if on_purpose:
                 async with errors_as_ours():
                     await transaction.rollback()
-        except (LostError, RefusedError) as error:
-            self._log.rolled_back(tx, BY_LOSS, str(error))
-            raise
         if on_purpose:
-            self._log.rolled_back(tx, BY_CLIENT, "on purpose")
+            transactions.rolled_back(tx)
             self._held = taken + self._held
             return
-        self._log.commit_sent(tx)
-        try:
+        with transactions.committing(tx):
             async with errors_as_ours():
                 await transaction.commit()
-        except RefusedError as error:
-            if error.code in ROLLED_BACK_CODES:
-                self._log.rolled_back(tx, BY_BROKER, str(error))
-            else:
-                self._note_unknown(tx, error)
-            raise
-        except LostError as error:
-            self._note_unknown(tx, error)
-            raise
-        self._log.committed(tx)
 
     async def _publish_and_acknowledge(self, tx: str, coins: list[Message], taken: list[_Held]) -> None:
         assert self._channel is not None
@@ -256,13 +222,3 @@ class Mover:
             for held in taken:
                 # Not message.ack(): it may be done once, and after a rollback the coin is to be acknowledged again.
                 await underlying.basic_ack(held.tag)
-
-    def _note_unknown(self, tx: str, error: Exception) -> None:
-        self._log.unknown(tx, str(error))
-        self._unknown = tx
-
-
-def split(total: int, parts: int, random: Random) -> list[int]:
-    """``total`` as at most ``parts`` amounts of at least 1 each, at random."""
-    cuts = sorted(random.sample(range(1, total), min(parts, total) - 1))
-    return [high - low for low, high in zip([0, *cuts], [*cuts, total], strict=True)]

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
-from understudy.client.demo.broker_group import BrokerGroup, GroupError
-from understudy.client.demo.session import LostError, RefusedError, Session, errors_as_ours
+from understudy.client.runs.broker_group import BrokerGroup, GroupError
+from understudy.client.runs.digests import DIGEST_PAGE, READER, agree, digests_of
+from understudy.client.runs.session import LostError, RefusedError, Session, errors_as_ours
 from understudy.client.verdicts.client_log import Message
 from understudy.client.verdicts.content import BrokerContent, QueueContent
-from understudy.client.verdicts.differing import differing
 
 READ_TIMEOUT_S: Final = 20.0
 AGREE_TIMEOUT_S: Final = 10.0
-DIGEST_PAGE: Final = "/digest"
-READER: Final = "a client"
 
 
 async def read_accounts(session: Session, accounts: Sequence[str]) -> BrokerContent:
@@ -83,17 +81,3 @@ async def read_digests(group: BrokerGroup) -> list[BrokerContent]:
             if late or agree(brokers):
                 return brokers
         await asyncio.sleep(0.2)
-
-
-def digests_of(broker: str, page: Mapping[str, Any]) -> BrokerContent:
-    """The page ``/digest``: ``{"queues": [{"vhost": "/", "name": ..., "messages": 12, "digest": "<sha256>"}, ...]}``."""
-    try:
-        queues = {each["name"]: QueueContent(count=each["messages"], digest=each["digest"]) for each in page["queues"]}
-    except (KeyError, TypeError) as error:
-        raise GroupError(f"{DIGEST_PAGE} is not as it should be: {str(page)[:200]}") from error
-    return BrokerContent(broker=broker, queues=queues)
-
-
-def agree(brokers: Sequence[BrokerContent]) -> bool:
-    """All brokers state the same of the same queues; without a broker there is no agreement."""
-    return bool(brokers) and not differing(brokers)

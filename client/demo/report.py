@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.client.demo.audited import audit_text
-from understudy.client.demo.figures import KINDS, Failover, Kill, commit_ms, failovers, median_and_max, percentile
+from understudy.client.demo.figures import KINDS, Failover, Kill, failovers
+from understudy.client.runs.audited import audit_text
+from understudy.client.runs.figures import commit_ms, median_and_max, percentile
 from understudy.client.verdicts.altered import minted_and_found
 from understudy.client.verdicts.case import Case
 from understudy.client.verdicts.client_log import BY_BROKER, BY_CLIENT, BY_LOSS

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any, Final, Protocol
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from understudy.client.demo.broker_group import ACTIVE, DOWN, READY, BrokerGroup, BrokerView, GroupError
 from understudy.client.demo.figures import Kill
-from understudy.client.demo.tally import Tally
-from understudy.client.verdicts.client_log import Event
+from understudy.client.runs.broker_group import ACTIVE, DOWN, READY, BrokerGroup, BrokerView, GroupError
+from understudy.client.runs.tally import Tally
+from understudy.client.runs.view import Picture, RunView, TimedLines, progress
 
-REFRESH_S: Final = 0.25
 ASK_S: Final = 1.0
 PLAIN_PROGRESS_S: Final = 5.0
 SHOWN_KILLS: Final = 8
@@ -29,37 +26,19 @@ _COLOURS: Final = {
 }
 
 
-class View(Protocol):
+class View(RunView[BrokerGroup], Protocol):
     """Told what happens; shows it."""
-
-    def phase(self, text: str) -> None:
-        """Show the step that the demo has reached."""
-
-    def changed(self, view: BrokerView) -> None:
-        """A broker has another status."""
 
     def killed(self, kill: Kill) -> None:
         """A primary was killed."""
 
-    async def run(self, group: BrokerGroup, tally: Tally) -> None:
-        """Show what goes on, until cancelled."""
 
-
-class PlainView:
+class PlainView(TimedLines):
     """Lines, for files and pipes."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._started_s = time.monotonic()
+        super().__init__(console)
         self._told: dict[str, str] = {}
-
-    def _line(self, text: str) -> None:
-        self._console.print(
-            f"{time.monotonic() - self._started_s:6.1f} s  {text}", markup=False, highlight=False, soft_wrap=True
-        )
-
-    def phase(self, text: str) -> None:
-        self._line(text)
 
     def changed(self, view: BrokerView) -> None:
         up = f"{view.role} {view.status}, epoch {view.epoch}"
@@ -70,55 +49,32 @@ class PlainView:
             text += f" ({'; '.join(view.blockers)})"
         if self._told.get(view.broker) != text:
             self._told[view.broker] = text
-            self._line(text)
+            self.line(text)
 
     def killed(self, kill: Kill) -> None:
-        self._line(f"SIGKILL to {kill.broker}, primary of epoch {kill.epoch}, pid {kill.pid} ({kill.kind})")
+        self.line(f"SIGKILL to {kill.broker}, primary of epoch {kill.epoch}, pid {kill.pid} ({kill.kind})")
 
-    async def run(self, group: BrokerGroup, tally: Tally) -> None:
+    async def run(self, brokers: BrokerGroup, tally: Tally) -> None:
         while True:
             await asyncio.sleep(PLAIN_PROGRESS_S)
-            self._line(_progress(tally))
+            self.line(progress(tally))
 
 
-class LiveView:
+class LiveView(Picture):
     """A table that is drawn over itself while clients work; lines before and after that."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._started_s = time.monotonic()
-        self._phase = ""
-        self._drawn = False
+        super().__init__(console)
         self._kills: list[tuple[Kill, float | None]] = []
         self._behind: dict[str, Any] = {}
-
-    def phase(self, text: str) -> None:
-        self._phase = text
-        if not self._drawn:
-            self._console.print(Text(f"{time.monotonic() - self._started_s:6.1f} s  {text}"))
-
-    def changed(self, view: BrokerView) -> None:
-        """Drawn at the next refresh."""
 
     def killed(self, kill: Kill) -> None:
         self._kills.append((kill, None))
 
-    async def run(self, group: BrokerGroup, tally: Tally) -> None:
-        self._drawn = True
-        try:
-            await self._draw(group, tally)
-        finally:
-            self._drawn = False
-
-    async def _draw(self, group: BrokerGroup, tally: Tally) -> None:
-        with Live(console=self._console, auto_refresh=False, transient=True) as live:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._ask(group))
-                while True:
-                    if self._kills and self._kills[-1][1] is None:
-                        self._kills[-1] = (self._kills[-1][0], tally.failover_s)
-                    live.update(self._picture(group, tally), refresh=True)
-                    await asyncio.sleep(REFRESH_S)
+    async def run(self, brokers: BrokerGroup, tally: Tally) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._ask(brokers))
+            await self.draw(lambda: self._picture(brokers, tally))
 
     async def _ask(self, group: BrokerGroup) -> None:
         """How far behind each backup is, which the primary knows and does not announce."""
@@ -131,8 +87,9 @@ class LiveView:
                 self._behind = {}
 
     def _picture(self, group: BrokerGroup, tally: Tally) -> Group:
-        elapsed = Text(f"understudy demo  {time.monotonic() - self._started_s:5.1f} s  {self._phase}", style="bold")
-        return Group(elapsed, self._brokers(group), Text(_progress(tally)), *self._kill_lines())
+        if self._kills and self._kills[-1][1] is None:
+            self._kills[-1] = (self._kills[-1][0], tally.failover_s)
+        return Group(self.title("understudy demo"), self._brokers(group), Text(progress(tally)), *self._kill_lines())
 
     def _brokers(self, group: BrokerGroup) -> Table:
         table = Table(
@@ -169,12 +126,3 @@ class LiveView:
 def make_view(console: Console) -> PlainView | LiveView:
     """Lines, if nobody watches."""
     return LiveView(console) if console.is_terminal else PlainView(console)
-
-
-def _progress(tally: Tally) -> str:
-    counts = tally.counts
-    committed, rolled_back, unknown = (counts[each] for each in (Event.COMMITTED, Event.ROLLED_BACK, Event.UNKNOWN))
-    return (
-        f"{tally.rate(time.monotonic()):.0f} commits/s; {committed:,} committed, {rolled_back:,} rolled back, "
-        f"{unknown:,} unknown, {tally.asking} being asked for"
-    )

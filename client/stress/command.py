@@ -124,10 +124,10 @@ def _carried_out(wishes: Wishes, folder: Path, *, as_json: bool) -> dict[str, An
     """The report; of a run that could not be carried out, why."""
     from rich.console import Console  # noqa: PLC0415  # as in stress
 
-    from understudy.client.demo.audited import AuditError  # noqa: PLC0415  # as in stress
-    from understudy.client.demo.broker_group import GroupError  # noqa: PLC0415  # as in stress
-    from understudy.client.demo.session import LostError, RefusedError  # noqa: PLC0415  # as in stress
-    from understudy.client.demo.signalled import run_until_signalled  # noqa: PLC0415  # as in stress
+    from understudy.client.runs.audited import AuditError  # noqa: PLC0415  # as in stress
+    from understudy.client.runs.broker_group import GroupError  # noqa: PLC0415  # as in stress
+    from understudy.client.runs.session import LostError, RefusedError  # noqa: PLC0415  # as in stress
+    from understudy.client.runs.signalled import run_until_signalled  # noqa: PLC0415  # as in stress
     from understudy.client.stress.places.place import PlaceError  # noqa: PLC0415  # as in stress
     from understudy.client.stress.report.summary import report_text  # noqa: PLC0415  # as in stress
     from understudy.client.stress.report.view import make_view  # noqa: PLC0415  # as in stress

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.client.demo.broker_group import GroupError
-from understudy.client.demo.read_back import DIGEST_PAGE, READER, agree, digests_of
-from understudy.client.demo.session import LostError, RefusedError
+from understudy.client.runs.broker_group import GroupError
+from understudy.client.runs.digests import DIGEST_PAGE, READER, agree, digests_of
+from understudy.client.runs.session import LostError, RefusedError
 from understudy.client.stress.faults.watch import Watch
 from understudy.client.stress.libraries.connection import Connection, Session
 from understudy.client.stress.workloads.by_name import Workload

@@ -12,10 +12,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from understudy.client.demo.audited import AuditError, audit_problems, audited
-from understudy.client.demo.broker_group import GroupError
-from understudy.client.demo.session import LostError, RefusedError, strays_logged
-from understudy.client.demo.tally import Tally
+from understudy.client.runs.audited import AuditError, audit_problems, audited
+from understudy.client.runs.broker_group import GroupError
+from understudy.client.runs.session import LostError, RefusedError, strays_logged
+from understudy.client.runs.tally import Tally
 from understudy.client.stress.evidence import Evidence, gather, judged
 from understudy.client.stress.faults.conductor import Conductor
 from understudy.client.stress.faults.nemeses import Plan

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.client.demo.audited import DETAIL
+from understudy.client.runs.audited import DETAIL
 from understudy.client.stress.faults.conductor import Goal
 from understudy.client.stress.faults.nemeses import NEMESES, possible
 from understudy.client.stress.libraries.by_name import LIBRARIES

@@ -77,9 +77,9 @@ def stress(
 
 def _run(folder: Path, database: Kind, *, port: int, **wishes: Any) -> dict[str, Any]:
     try:
-        from understudy.client.demo.broker_group import GroupError, free_ports  # noqa: PLC0415  # the extras of this command
-        from understudy.client.demo.session import strays_logged  # noqa: PLC0415  # as above
-        from understudy.client.demo.signalled import run_until_signalled  # noqa: PLC0415  # as above
+        from understudy.client.runs.broker_group import GroupError, free_ports  # noqa: PLC0415  # the extras of this command
+        from understudy.client.runs.session import strays_logged  # noqa: PLC0415  # as above
+        from understudy.client.runs.signalled import run_until_signalled  # noqa: PLC0415  # as above
         from understudy.client.stages.demo.books import SqliteBooks  # noqa: PLC0415  # as above
         from understudy.client.stages.errors import StagesError  # noqa: PLC0415  # as above
         from understudy.testing.stages_stress.postgresql_books import PostgresqlBooks  # noqa: PLC0415  # as above

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.client.demo.audited import DETAIL, AuditError, audit_problems, audited, bring_up
-from understudy.client.demo.broker_group import BrokerGroup
+from understudy.client.runs.audited import DETAIL, AuditError, audit_problems, audited, bring_up
+from understudy.client.runs.broker_group import BrokerGroup
 from understudy.client.stages import NotCommittedError, OutcomeUnknownError
 from understudy.client.stages.demo import worker
 from understudy.client.stages.demo.books import EFFECTS, Books, BooksPlace, doubled_of, problems_of

@@ -30,9 +30,9 @@ def demo(
     Exit codes: 0 nothing is lost or doubled, and all was done; 1 not; 2 the folder cannot be used.
     """
     try:
-        from understudy.client.demo.broker_group import GroupError, free_ports  # noqa: PLC0415  # the extra of this command
-        from understudy.client.demo.session import strays_logged  # noqa: PLC0415  # as above
-        from understudy.client.demo.signalled import run_until_signalled  # noqa: PLC0415  # as above
+        from understudy.client.runs.broker_group import GroupError, free_ports  # noqa: PLC0415  # the extra of this command
+        from understudy.client.runs.session import strays_logged  # noqa: PLC0415  # as above
+        from understudy.client.runs.signalled import run_until_signalled  # noqa: PLC0415  # as above
         from understudy.client.stages.demo.run import Demonstration, Wishes  # noqa: PLC0415  # as above
     except ImportError as error:
         typer.echo(f"understudy stages demo: {error}: pip install 'understudy[stages]'", err=True)

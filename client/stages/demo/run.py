@@ -16,7 +16,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from understudy.client.demo.broker_group import BrokerGroup, GroupError, understudy_command
+from understudy.client.runs.broker_group import BrokerGroup, GroupError, understudy_command
 from understudy.client.stages.broker.addresses import addresses_of
 from understudy.client.stages.broker.connection import Connection, close_channel, errors_as_ours
 from understudy.client.stages.core.envelope import DEAD_LETTERS

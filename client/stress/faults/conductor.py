@@ -10,8 +10,8 @@ from typing import Final
 
 import attrs
 
-from understudy.client.demo.broker_group import GroupError
-from understudy.client.demo.tally import Tally
+from understudy.client.runs.broker_group import GroupError
+from understudy.client.runs.tally import Tally
 from understudy.client.stress.faults.nemeses import Nemesis, Plan, Scene
 from understudy.client.stress.faults.watch import Watch
 from understudy.client.stress.places.place import Place

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.client.demo.broker_group import DOWN, READY, BrokerView, GroupError
-from understudy.client.demo.session import Address
+from understudy.client.runs.broker_group import DOWN, READY, BrokerView, GroupError
+from understudy.client.runs.session import Address
 
 ASK_EVERY_S: Final = 0.1
 ANSWER_S: Final = 1.0

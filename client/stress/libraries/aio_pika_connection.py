@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, DeliveryMode
 
-from understudy.client.demo.session import Address, LostError, errors_as_ours
+from understudy.client.runs.session import Address, LostError, errors_as_ours
 from understudy.client.stress.libraries.connection import ANSWER_S, HANDSHAKE_S, Delivery, Login, headers_of
 
 Result = TypeVar("Result")

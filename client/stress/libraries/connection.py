@@ -14,18 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple, Protocol
 
-from understudy.client.demo.session import Address, LostError, RefusedError
+from understudy.client.runs.session import OUTCOME_EXCHANGE, PENDING, TX_HEADER, Address, LostError, RefusedError
 
 HANDSHAKE_S: Final = 2.0
 """A broker that is stopped (SIGSTOP) takes connections and says nothing."""
 ANSWER_S: Final = 10.0
 RETRY_S: Final = (0.03, 0.12)
 """Between two rounds over all addresses."""
-TX_HEADER: Final = "x-understudy-tx"
 DELAY_HEADER: Final = "x-delay"
-OUTCOME_EXCHANGE: Final = "understudy.tx"
 DTX_EXCHANGE: Final = "understudy.dtx"
-PENDING: Final = "pending"
 PENDING_PAUSE_S: Final = 0.05
 
 

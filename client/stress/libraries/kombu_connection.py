@@ -12,7 +12,7 @@ import amqp
 import amqp.exceptions
 import kombu as kombu_module
 
-from understudy.client.demo.session import NACKED, Address, LostError, RefusedError
+from understudy.client.runs.session import NACKED, Address, LostError, RefusedError
 from understudy.client.stress.libraries.connection import ANSWER_S, HANDSHAKE_S, Delivery, Login, headers_of
 
 kombu: Any = kombu_module  # half typed: its names are not exported

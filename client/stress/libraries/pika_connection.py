@@ -13,7 +13,7 @@ import pika
 import pika.exceptions
 from pika.adapters.utils.connection_workflow import AMQPConnectorException, AMQPConnectorStackTimeout
 
-from understudy.client.demo.session import NACKED, Address, LostError, RefusedError
+from understudy.client.runs.session import NACKED, Address, LostError, RefusedError
 from understudy.client.stress.libraries.connection import ANSWER_S, HANDSHAKE_S, Delivery, Login, headers_of
 
 HEARTBEAT_S: Final = 2

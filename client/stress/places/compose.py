@@ -19,7 +19,7 @@ from typing import Final, Self
 
 import attrs
 
-from understudy.client.demo.session import Address
+from understudy.client.runs.session import Address
 from understudy.client.stress.places.place import CUT, DISCONNECT, KILL, PAUSE, STOP, STORE, STORE_CUT, PlaceError
 
 FILE: Final = Path("docker-compose.yml")

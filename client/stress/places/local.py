@@ -24,8 +24,8 @@ from typing import Any, Final, Self
 
 import attrs
 
-from understudy.client.demo.audited import bring_up
-from understudy.client.demo.session import Address
+from understudy.client.runs.audited import bring_up
+from understudy.client.runs.session import Address
 from understudy.client.stress.places.local_store import SESSION_S, ZOOKEEPER, ZookeeperServers
 from understudy.client.stress.places.place import CUT, DISK, KILL, NET, PAUSE, STOP, STORE, STORE_CUT, PlaceError
 from understudy.client.stress.places.processes import Processes, Program, ending_with_us

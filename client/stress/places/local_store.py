@@ -14,7 +14,7 @@ import signal
 from pathlib import Path
 from typing import Final
 
-from understudy.client.demo.session import Address
+from understudy.client.runs.session import Address
 from understudy.client.stress.places.place import PlaceError
 from understudy.client.stress.places.processes import Processes, Program, ending_with_us
 

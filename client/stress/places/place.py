@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from understudy.client.demo.session import Address
+from understudy.client.runs.session import Address
 
 KILL: Final = "kill"
 PAUSE: Final = "pause"

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from understudy.client.demo.figures import commit_ms, median_and_max, percentile
+from understudy.client.runs.figures import commit_ms, median_and_max, percentile
 from understudy.client.stress.faults.conductor import Fault
 from understudy.client.verdicts.history import History
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.client.demo.audited import audit_text
+from understudy.client.runs.audited import audit_text
 from understudy.client.stress.faults.conductor import Fault
 from understudy.client.stress.faults.watch import Moment
 from understudy.client.stress.report.figures import Failover, by_kind, commits, failovers

@@ -5,18 +5,19 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from understudy.client.demo.mover import split
+from understudy.client.runs.coins import (
+    ACCOUNTS,
+    COINS_PER_ACCOUNT,
+    CONSUMED_ACCOUNTS,
+    LARGEST_COIN,
+    MOST_TAKEN,
+    PREFETCH,
+    drawn,
+)
 from understudy.client.stress.libraries.connection import Connection, Session
 from understudy.client.stress.workloads.worker import Held, Worker
 from understudy.client.verdicts.client_log import ClientLog
 
-ACCOUNTS: Final = tuple(f"account-{number}" for number in range(8))
-COINS: Final = 50
-LARGEST_COIN: Final = 100
-ROLLBACK_SHARE: Final = 0.1
-MOST_TAKEN: Final = 4
-PREFETCH: Final = 2
-CONSUMED_ACCOUNTS: Final = 3
 PATIENCE_S: Final = 0.2
 
 
@@ -39,11 +40,8 @@ class Mover(Worker):
         taken = self._take(connection, wanted)
         if not taken:
             return
-        accounts = self._random.choices(ACCOUNTS, k=self._random.randint(1, MOST_TAKEN))
-        amounts = split(sum(each.message.amount for each in taken), len(accounts), self._random)
-        makes = list(zip(accounts, amounts, strict=False))
-        committed = self.transact(connection, taken, makes, on_purpose=self._random.random() < ROLLBACK_SHARE)
-        if not committed:
+        move = drawn(sum(each.message.amount for each in taken), ACCOUNTS, self._random)
+        if not self.transact(connection, taken, move.makes, on_purpose=move.on_purpose):
             self._held = taken + self._held  # unacknowledged again, and still in our hands
 
     def _take(self, connection: Connection, wanted: int) -> list[Held]:
@@ -76,5 +74,7 @@ class Mint(Worker):
         connection.select()
 
     def work(self, connection: Connection) -> None:
-        makes = [(account, self._random.randint(1, LARGEST_COIN)) for account in ACCOUNTS for _ in range(COINS)]
+        makes = [
+            (account, self._random.randint(1, LARGEST_COIN)) for account in ACCOUNTS for _ in range(COINS_PER_ACCOUNT)
+        ]
         self.transact(connection, [], makes)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import attrs
 
-from understudy.client.demo.session import LostError, RefusedError
+from understudy.client.runs.session import LostError, RefusedError
 from understudy.client.stress.libraries.connection import Connection, dtx
 from understudy.client.stress.workloads.worker import Worker, body_of
 from understudy.client.verdicts.client_log import BY_BROKER, BY_CLIENT, BY_LOSS, Message

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import attrs
 
+from understudy.client.runs.coins import ACCOUNTS
 from understudy.client.stress.libraries.connection import Session
 from understudy.client.stress.workloads import bank, branches, dead_letter_kinds, dead_letters, fifo, large_tx, placing
 from understudy.client.stress.workloads.worker import Worker
@@ -112,7 +113,7 @@ def _dead_letters(cast: Cast) -> list[Worker]:
 
 
 WORKLOADS: Final[dict[str, Workload]] = {
-    "bank": Workload(queues=bank.ACCOUNTS, fill=bank.Mint, workers=_bank),
+    "bank": Workload(queues=ACCOUNTS, fill=bank.Mint, workers=_bank),
     "fifo": Workload(queues=fifo.QUEUES, fill=fifo.Declare, workers=_fifo),
     "large-tx": Workload(queues=(*large_tx.QUEUES, large_tx.RECEIPTS), fill=large_tx.Declare, workers=_large_tx),
     "dtx": Workload(queues=branches.QUEUES, fill=branches.Fill, workers=_branches),

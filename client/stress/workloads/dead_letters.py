@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from understudy.client.demo.session import NACKED, RefusedError
+from understudy.client.runs.session import NACKED, RefusedError
 from understudy.client.stress.libraries.connection import Connection, Delivery
 from understudy.client.stress.workloads.dead_letter_kinds import (
     ARGUMENTS,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from understudy.client.demo.session import NACKED, RefusedError
+from understudy.client.runs.session import NACKED, RefusedError
 from understudy.client.stress.libraries.connection import Connection
 from understudy.client.stress.workloads.delivery_order import CONSUMER_PREFIX
 from understudy.client.stress.workloads.worker import Worker, body_of

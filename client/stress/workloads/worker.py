@@ -1,8 +1,6 @@
 """Worker: one client program, in a thread of its own. What it does is a workload's; how it survives failovers is here.
 
-What a client does with the end of a transaction: if tx.commit was never sent, the transaction is rolled back, for only a commit
-commits. commit-ok, or channel.close 406 or 506 instead, says what became of it. Anything else is unknown: the client asks for the
-outcome, and never replays the transaction.
+The end of a transaction is treated as `ClientTransactions` says.
 """
 
 from __future__ import annotations
@@ -12,15 +10,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from random import Random
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from understudy.client.demo.session import LostError, RefusedError
+from understudy.client.runs.session import LostError, RefusedError
+from understudy.client.runs.transactions import ClientTransactions
 from understudy.client.stress.libraries.connection import Connection, Delivery, Session, outcome_of, pause
-from understudy.client.verdicts.client_log import BY_BROKER, BY_CLIENT, BY_LOSS, ClientLog, Event, Message
-
-ROLLED_BACK_CODES: Final = frozenset({406, 506})
+from understudy.client.verdicts.client_log import ClientLog, Event, Message
 
 
 class Held(NamedTuple):
@@ -53,8 +50,7 @@ class Worker(ABC):
         self._random = random
         self._pause_s = pause_s
         self._due_s = 0.0
-        self._number = 0
-        self._unknown = ""
+        self._transactions = ClientTransactions(log)
 
     @abstractmethod
     def prepare(self, connection: Connection) -> None:
@@ -67,14 +63,12 @@ class Worker(ABC):
     @property
     def owes(self) -> bool:
         """True if an outcome is unknown: this worker may not stop yet."""
-        return bool(self._unknown)
+        return bool(self._transactions.unknown)
 
     def settle(self, connection: Connection) -> None:
         """After each connect, before anything else: learn what is not known."""
-        if self._unknown:
-            answer, questions = outcome_of(connection, self._unknown)
-            self.log.resolved(self._unknown, answer, questions)
-            self._unknown = ""
+        if self._transactions.unknown:
+            self._transactions.resolved(*outcome_of(connection, self._transactions.unknown))
 
     def run(self, stop: threading.Event, give_up: threading.Event) -> None:
         """Work until ``stop``, then until nothing is owed, or until ``give_up``."""
@@ -112,9 +106,7 @@ class Worker(ABC):
 
     def next_name(self) -> str:
         """A name for the next transaction."""
-        name = f"{self.log.client}-{self._number}"
-        self._number += 1
-        return name
+        return self._transactions.next_name()
 
     def held(self, delivery: Delivery) -> Held:
         """Note a delivery."""
@@ -146,12 +138,9 @@ class Worker(ABC):
         Raises:
             LostError, RefusedError: it has an outcome, or is noted as unknown; the channel is gone.
         """
-        tx = self.next_name()
-        messages = [Message(f"{tx}/{index}", queue, amount) for index, (queue, amount) in enumerate(makes)]
-        self.log.began(tx, broker=str(self.session.address))
-        self.log.sent(messages, tx)
-        self.log.acknowledged([each.message for each in taken], tx)
-        try:
+        transactions = self._transactions
+        tx, messages = transactions.begin(self.session.address, [each.message for each in taken], makes)
+        with transactions.before_commit(tx):
             for message in messages:
                 self.publish(connection, message, padding, tx)
             for each in taken:
@@ -161,33 +150,12 @@ class Worker(ABC):
                     connection.acknowledge(each.tag)
             if on_purpose:
                 connection.rollback()
-        except (LostError, RefusedError) as error:
-            self.log.rolled_back(tx, BY_LOSS, str(error))
-            raise
         if on_purpose:
-            self.log.rolled_back(tx, BY_CLIENT, "on purpose")
+            transactions.rolled_back(tx)
             return False
-        self._commit(connection, tx)
-        return True
-
-    def _commit(self, connection: Connection, tx: str) -> None:
-        self.log.commit_sent(tx)
-        try:
+        with transactions.committing(tx):
             connection.commit()
-        except RefusedError as error:
-            if error.code in ROLLED_BACK_CODES:
-                self.log.rolled_back(tx, BY_BROKER, str(error))
-            else:
-                self._note_unknown(tx, error)
-            raise
-        except LostError as error:
-            self._note_unknown(tx, error)
-            raise
-        self.log.committed(tx)
-
-    def _note_unknown(self, tx: str, error: Exception) -> None:
-        self.log.unknown(tx, str(error))
-        self._unknown = tx
+        return True
 
 
 def body_of(message: Message, padding: int = 0) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 
 from understudy.client.connection import aio_pika_errors
 from understudy.client.connection.errors import ClientError
-from understudy.client.demo import session as of_demo
+from understudy.client.runs import session as of_runs
 from understudy.client.stages.broker import connection as of_stages
 from understudy.client.stages.errors import StagesError
 
@@ -35,7 +35,7 @@ async def _tried_for_ever(errors_as_ours: Callable[[], Any], lost: type[Exceptio
     [
         (aio_pika_errors.errors_as_ours, ClientError),
         (of_stages.errors_as_ours, StagesError),
-        (of_demo.errors_as_ours, of_demo.LostError),
+        (of_runs.errors_as_ours, of_runs.LostError),
     ],
     ids=["connection", "stages", "demo"],
 )

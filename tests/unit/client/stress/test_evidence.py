@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import pytest
 
-from understudy.client.demo.broker_group import BrokerView
+from understudy.client.runs.broker_group import BrokerView
 from understudy.client.stress import evidence
 from understudy.client.stress.evidence import Evidence
 from understudy.client.stress.workloads.by_name import WORKLOADS

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from understudy.client.demo.session import LostError
+from understudy.client.runs.session import LostError
 from understudy.client.stress.libraries.kombu_connection import KombuConnection
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from understudy.client.demo.session import Address, LostError, RefusedError
-from understudy.client.stress.libraries.connection import DTX_EXCHANGE, OUTCOME_EXCHANGE, Connection, Delivery, Session
+from understudy.client.runs.session import OUTCOME_EXCHANGE, Address, LostError, RefusedError
+from understudy.client.stress.libraries.connection import DTX_EXCHANGE, Connection, Delivery, Session
 from understudy.client.stress.workloads.branches import Manager
 from understudy.client.stress.workloads.fifo import Confirmer, Producer
 from understudy.client.stress.workloads.worker import Worker, body_of

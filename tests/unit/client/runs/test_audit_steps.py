@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from understudy.client.demo.audited import _steps
+from understudy.client.runs.audited import _steps
 from understudy.pipeline.commands import audit as audit_command
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 
 import attrs
 
-from understudy.client.demo.session import Address
+from understudy.client.runs.session import Address
 
 HOST: Final = "127.0.0.1"
 BROKERS: Final = 3

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from random import Random
 from typing import cast
 
-from understudy.client.demo.broker_group import BrokerGroup, BrokerView
 from understudy.client.demo.killer import Killer
-from understudy.client.demo.tally import Tally
+from understudy.client.runs.broker_group import BrokerGroup, BrokerView
+from understudy.client.runs.tally import Tally
 
 
 class FakeGroup:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from aiormq.exceptions import ChannelClosed, ChannelInvalidStateError, ChannelPreconditionFailed, ConnectionClosed
 
-from understudy.client.demo.mover import Mover, split
-from understudy.client.demo.session import Address, LostError, RefusedError, Session, errors_as_ours
-from understudy.client.demo.tally import Tally
+from understudy.client.demo.mover import Mover
+from understudy.client.runs.coins import split
+from understudy.client.runs.session import Address, LostError, RefusedError, Session, errors_as_ours
+from understudy.client.runs.tally import Tally
 from understudy.client.verdicts import ClientLog, Entry, Event, History, Message, read_logs
 
 pytestmark = pytest.mark.asyncio
@@ -71,7 +72,7 @@ class Client:
             try:
                 await mover._transact([], [("a", 3), ("b", 4)], on_purpose=on_purpose)
             finally:
-                self.unknown = mover._unknown
+                self.unknown = mover._transactions.unknown
         return self.unknown
 
     def events(self) -> list[str]:

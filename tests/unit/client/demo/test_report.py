@@ -7,8 +7,9 @@ from typing import Any
 import attrs
 import pytest
 
-from understudy.client.demo.figures import ALL_READY, CATCHING_UP, Kill, commit_ms, failovers, percentile
+from understudy.client.demo.figures import ALL_READY, CATCHING_UP, Kill, failovers
 from understudy.client.demo.report import Run, make_report, report_text
+from understudy.client.runs.figures import commit_ms, percentile
 from understudy.client.verdicts import (
     ROLLED_BACK,
     BrokerContent,

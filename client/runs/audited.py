@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from understudy.client.demo.broker_group import understudy_command
+from understudy.client.runs.broker_group import understudy_command
 
 DETAIL: Final = "messages"
 FEED_TIMEOUT_S: Final = 120.0

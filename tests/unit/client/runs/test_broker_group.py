@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from understudy.client.demo.broker_group import BrokerGroup, BrokerView, GroupError
-from understudy.client.demo.read_back import agree, digests_of
+from understudy.client.runs.broker_group import BrokerGroup, BrokerView, GroupError
+from understudy.client.runs.digests import agree, digests_of
 from understudy.client.verdicts import BrokerContent, QueueContent
 
 pytestmark = pytest.mark.asyncio

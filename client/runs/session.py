@@ -24,6 +24,7 @@ from aiormq.exceptions import AMQPError, ChannelClosed, DeliveryError
 
 from understudy.client.aio_pika_answers import answered, refusal_of, words_of
 
+TX_HEADER: Final = "x-understudy-tx"
 OUTCOME_EXCHANGE: Final = "understudy.tx"
 PENDING: Final = "pending"
 CONNECT_TIMEOUT_S: Final = 3.0
