@@ -149,7 +149,7 @@ class AsyncConnection:
         try:
             yield transaction
         except BaseException:
-            transaction.closed = True
+            transaction.end()
             raise
         await run(self._transactions.commit(transaction))
 

@@ -119,7 +119,7 @@ class Connection:
         try:
             yield transaction
         except BaseException:
-            transaction.closed = True
+            transaction.end()
             raise
         run(self._transactions.commit(transaction))
 

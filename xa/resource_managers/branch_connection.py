@@ -23,6 +23,7 @@ from typing import Any, Final, Self, TypeVar
 import psycopg
 from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 from psycopg.waiting import Ready, Wait
 
 from understudy.xa.core.errors import BranchEndedError
@@ -76,6 +77,21 @@ class BranchConnection(psycopg.Connection[Any]):
         self.ended_by = ""
         self._deadline: float | None = None
         self._own = False
+
+    @classmethod
+    def open(cls, name: str, **parameters: Any) -> Self:
+        """Connect as psycopg does with ``parameters``, for the resource manager ``name``.
+
+        Raises:
+            psycopg.Error: no connection.
+        """
+        made = cls.connect(**parameters)
+        made.name = name
+        return made
+
+    def hand_to_program(self, cursors: type[BranchCursor]) -> None:
+        """Make ``cursors`` whose rows are tuples, whatever an earlier program has set on the connection."""
+        self.cursor_factory, self.row_factory = cursors, tuple_row
 
     # -- verbs --------------------------------------------------------------------------------------------------------
 

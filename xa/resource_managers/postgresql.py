@@ -97,7 +97,8 @@ class PostgresResource(ResourceManager):
             return
         with self.bounded() as deadline:
             try:
-                connection = BranchConnection.connect(
+                connection = BranchConnection.open(
+                    self.name,
                     host=self._options["host"],
                     port=self._options["port"],
                     dbname=self._options["database"],
@@ -114,7 +115,6 @@ class PostgresResource(ResourceManager):
                     f"resource manager {self.name}: no connection to {self._where}: {error}"
                 ) from error
             try:
-                connection.name = self.name
                 with connection.verb(deadline):
                     self._learn(connection)
             except BaseException:

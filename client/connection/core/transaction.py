@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -28,14 +28,24 @@ class Transaction:
         name: by which its outcome can be asked for; "": the connection names it.
         published, settled: in the order of the calls.
         outcome_wanted: its outcome can be asked for, also if it publishes nothing.
+        closed: the transaction has ended; nothing can be added.
     """
 
-    def __init__(self, name: str | None) -> None:
+    def __init__(self, name: str | None, *, outcome_wanted: bool = True) -> None:
         self.name = checked_name(name) if name is not None else ""
         self.published: list[Outgoing] = []
         self.settled: list[Settled] = []
-        self.outcome_wanted = True
+        self.outcome_wanted = outcome_wanted
         self.closed = False
+
+    def end(self) -> None:
+        """Refuse each further publish and settlement; its connection calls this when the ``with`` block ends."""
+        self.closed = True
+
+    def named(self, draw: Callable[[], str]) -> str:
+        """The name of the transaction; ``draw`` makes one if the program gave none, and the transaction keeps it."""
+        self.name = self.name or draw()
+        return self.name
 
     def publish(
         self,

@@ -67,7 +67,7 @@ class Transactions:
             NoBrokerError: there is no broker; nothing is done.
             ArgumentError: it has a name, and publishes nothing; nothing is done.
         """
-        transaction.closed = True
+        transaction.end()
         if not transaction.published and not transaction.settled:
             return
         if transaction.name and not transaction.published:
@@ -97,9 +97,8 @@ class Transactions:
             TransactionAborted: it was not acknowledged.
             LostError: the broker was lost while it acknowledged.
         """
-        transaction = Transaction(None)
+        transaction = Transaction(None, outcome_wanted=False)
         transaction.acknowledge(message)
-        transaction.outcome_wanted = False
         try:
             yield from self.commit(transaction)
         except TransactionUnknown as error:
@@ -136,7 +135,7 @@ class Transactions:
 
     def _named(self, transaction: Transaction) -> list[Outgoing]:
         """The messages, each with an id; the first one carries the name of the transaction."""
-        transaction.name = name = transaction.name or self._driver.token()
+        name = transaction.named(self._driver.token)
         made = [
             each if each.message_id else attrs.evolve(each, message_id=self._driver.token())
             for each in transaction.published

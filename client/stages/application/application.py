@@ -18,7 +18,7 @@ from understudy.client.stages.core.retention import (
 )
 from understudy.client.stages.core.retry import Retry
 from understudy.client.stages.databases.port import Database
-from understudy.client.stages.definitions.stage import Flow, Stage
+from understudy.client.stages.definitions.stage import Flow, Stage, check_concurrency
 from understudy.client.stages.errors import ConfigurationError
 
 if TYPE_CHECKING:  # begin imports this module
@@ -112,7 +112,7 @@ class Stages:
             raise ConfigurationError(
                 f"two stages are named {name!r}: {self.stages[name].function.__qualname__} is the first"
             )
-        _check_concurrency(name, concurrency)
+        check_concurrency(name, concurrency)
 
         def make(function: Callable[P, R]) -> Stage[P, R]:
             if name in self.stages:
@@ -127,8 +127,9 @@ class Stages:
                 database=self.database,
                 precheck=precheck,
                 key=key,
+                application=self.name,
+                version=self.version,
             )
-            made.application, made.version = self.name, self.version
             self.stages[name] = made
             return made
 
@@ -164,9 +165,7 @@ class Stages:
         """
         if name not in self.stages:
             raise ConfigurationError(f"stage {name!r}: the application {self.name!r} has {', '.join(self.stages)}")
-        _check_concurrency(name, concurrency)
-        self.stages[name].concurrency = concurrency
-        self.stages[name].check()
+        self.stages[name].set_concurrency(concurrency)
 
     def check(self) -> None:
         """Find what is declared wrongly, before the first message; connects to nothing.
@@ -312,11 +311,6 @@ def _one(database: Any) -> Database | None:
 
 def _address(database: Database | None) -> str:
     return database.address if database is not None else "none"
-
-
-def _check_concurrency(name: str, concurrency: int) -> None:
-    if not 1 <= concurrency <= 1000:
-        raise ConfigurationError(f"stage {name!r}: concurrency = {concurrency}; 1 to 1,000 are allowed")
 
 
 def _named(what: str, name: str) -> str:

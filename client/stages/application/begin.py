@@ -234,7 +234,7 @@ class Begin:
 
     def _leave(self, error: BaseException | None) -> BaseException | None:
         """Collect no more messages. The result is the error for the steps, in which a GeneratorExit would end them at once."""
-        self._sends.closed = True
+        self._sends.end()
         if self._token is not None:
             with contextlib.suppress(ValueError):  # a generator may be closed in another context than it was begun in
                 current_sends.reset(self._token)

@@ -163,7 +163,7 @@ def _work(
     released = None
     try:
         if is_skip(delivery):
-            sends.closed = True
+            sends.end()
         else:
             yield from _run(rules, delivery, message, sends, failures + 1)
         if key is not None:
@@ -199,10 +199,9 @@ def _run(rules: Rules, delivery: Delivery, message: object, sends: Sends, attemp
         result = yield Call(message, current, attempt, target)
         if result is not None:
             current.next(result)
-        current.closed = True
+        current.end()
         if current is not sends:
-            sends.envelopes += current.envelopes
-            sends.hooks += current.hooks
+            sends.add_run(current)
         if current.direct is None:
             break
         message, target, current = current.direct.message, current.direct.target, current.direct.sends

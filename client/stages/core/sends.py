@@ -121,6 +121,15 @@ class Sends:
     carried: dict[str, str] = attrs.field(factory=dict)
     direct: Direct | None = None
 
+    def end(self) -> None:
+        """End the demarcation: each further send is refused."""
+        self.closed = True
+
+    def add_run(self, inner: Sends) -> None:
+        """Send also the messages, and run also the hooks, of a stage that ran in the same transaction."""
+        self.envelopes += inner.envelopes
+        self.hooks += inner.hooks
+
     def send(self, target: Target, message: object, after: timedelta | float | None = None) -> str:
         """Send outside of the flow.
 

@@ -41,6 +41,16 @@ class Signature:
     database_kind: Any = None
 
 
+def check_concurrency(stage: str, concurrency: int) -> None:
+    """Refuse a number of messages at once that no stage can have.
+
+    Raises:
+        ConfigurationError: ``concurrency`` is not 1 to 1,000.
+    """
+    if not 1 <= concurrency <= 1000:
+        raise ConfigurationError(f"stage {stage!r}: concurrency = {concurrency}; 1 to 1,000 are allowed")
+
+
 class Stage(Generic[P, R]):
     """A function that is called once for each message of a queue. Calling the stage calls the function, and nothing else.
 
@@ -48,6 +58,8 @@ class Stage(Generic[P, R]):
         name: of the stage, and of its queue.
         function: as it was written.
         blocking: the function is a ``def``: it runs in a thread.
+        concurrency: so many messages at once, 1 to 1,000.
+        application, version: of the program that declares the stage; "" if unknown.
     """
 
     def __init__(
@@ -62,6 +74,8 @@ class Stage(Generic[P, R]):
         database: Database | None,
         precheck: bool | None = None,
         key: Callable[[Any], str] | None = None,
+        application: str = "",
+        version: str = "",
     ) -> None:
         update_wrapper(self, function)
         self.name = name
@@ -75,7 +89,8 @@ class Stage(Generic[P, R]):
         self.key = key
         self._database = database
         self.flows: dict[str, Stage[..., Any] | None] = {}
-        self.application = self.version = ""
+        self.application = application
+        self.version = version
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -181,6 +196,16 @@ class Stage(Generic[P, R]):
         """By default where a lost commit of the broker would leave the database's done: with a database, without an inbox."""
         has_database = self.once or self.signature.database is not None
         return has_database and not self.xa and (not self.once if self.precheck is None else self.precheck)
+
+    def set_concurrency(self, concurrency: int) -> None:
+        """Take so many messages at once in this process, instead of what is declared.
+
+        Raises:
+            ConfigurationError: the stage cannot have so many.
+        """
+        check_concurrency(self.name, concurrency)
+        self.concurrency = concurrency
+        self.check()
 
     def following(self, flow: str) -> Target | None:
         """The stage after this one in a flow; raises KeyError if this one is not of it."""

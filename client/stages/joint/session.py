@@ -9,7 +9,6 @@ from concurrent.futures import Executor
 from typing import Any, NoReturn
 
 import psycopg
-from psycopg.rows import tuple_row
 
 from understudy.client.stages.broker.connection import LostError
 from understudy.client.stages.core.envelope import Envelope
@@ -46,16 +45,19 @@ class JointSession:
     Args:
         threads: in which its calls block.
         kind: the type of the stage's parameter: psycopg's ``Connection``, SQLAlchemy's ``Session``, or None.
-
-    Attributes:
-        keep: called by `let_go` with this session.
+        keep: called by `let_go` with this session; None: a session ends with its use.
     """
 
-    keep: Callable[[JointSession], None] | None = None
-
-    def __init__(self, manager: TransactionManager, threads: Executor, kind: Any) -> None:
+    def __init__(
+        self,
+        manager: TransactionManager,
+        threads: Executor,
+        kind: Any,
+        keep: Callable[[JointSession], None] | None = None,
+    ) -> None:
         self._manager = manager
         self.threads = threads
+        self._keep = keep
         self._of_sqlalchemy = kind not in {None, psycopg.Connection}
         self._engine: Any = None
         self._session: Any = None
@@ -77,7 +79,7 @@ class JointSession:
         """The same for a caller without an event loop."""
         self.current = current = self._manager.begin(owner=self)
         self._connection = connection = current.resource(BANK)
-        connection.cursor_factory, connection.row_factory = _Cursor, tuple_row  # a function before may have set others
+        connection.hand_to_program(_Cursor)
         if self._of_sqlalchemy:
             self._session = self._stage_session()
 
@@ -157,8 +159,8 @@ class JointSession:
 
     def let_go(self) -> None:
         """End one use of the session."""
-        if self.keep is not None and (self.current is None or self.current.over):
-            self.keep(self)
+        if self._keep is not None and (self.current is None or self.current.over):
+            self._keep(self)
 
     def commit_is_unknown(self) -> bool:
         return False

@@ -124,11 +124,16 @@ class JointTransactions:
             except XaError as error:
                 _log.warning("stages: nothing can be recovered: %s", error)
 
-    def session(self, kind: Any) -> JointSession:
-        """A session for one slot; ``kind`` is the type of the parameter of its stage, None if it has none."""
+    def session(self, kind: Any, keep: Callable[[JointSession], None] | None = None) -> JointSession:
+        """A session for one slot.
+
+        Args:
+            kind: the type of the parameter of its stage; None if it has none.
+            keep: called with the session at the end of each use.
+        """
         from understudy.client.stages.joint.session import JointSession  # noqa: PLC0415  # it names this module
 
-        return JointSession(self.manager, self.threads, kind)
+        return JointSession(self.manager, self.threads, kind, keep)
 
     def take(self, kind: Any) -> JointSession:
         """A session for one initiation. Its `let_go` keeps it for the next one: its engine of SQLAlchemy is made once."""
@@ -136,9 +141,7 @@ class JointTransactions:
         try:
             return idle.pop()
         except IndexError:  # not asked for beforehand: another thread may take the last one
-            made = self.session(kind)
-            made.keep = idle.append
-            return made
+            return self.session(kind, idle.append)
 
     async def close(self) -> None:
         await in_thread(self.threads, self.manager.close)

@@ -509,7 +509,7 @@ def test_a_transaction_settles_deliveries_of_one_consumer() -> None:
     transaction.acknowledge(message_on(ScriptedChannel(link), b""))
     with pytest.raises(ClientError, match="one consumer"):
         transaction.reject(message_on(ScriptedChannel(link), b""))
-    transaction.closed = True
+    transaction.end()
     with pytest.raises(ClientError, match="has ended"):
         transaction.publish(b"", "q")
 

@@ -67,7 +67,7 @@ def test_no_next_stage_two_of_them_and_a_late_call_are_refused() -> None:
     sends.next_direct(Order(1))
     with pytest.raises(DemarcationError, match="'reserve' calls next_direct twice"):
         sends.next_direct(Order(1))
-    sends.closed = True
+    sends.end()
     for late in (sends.next_direct, sends.next, lambda _: sends.reply(b"")):
         with pytest.raises(DemarcationError, match="has ended"):
             late(Order(1))
