@@ -190,8 +190,7 @@ class Operator:
             if commit and not entry.commit:
                 found = {label: entry.prepared.get(label, "") for label in _in_doubt(session, entry)}
                 _ask(session, Decide(gid, found))
-                entry.commit = True
-                entry.prepared |= found
+                entry.decide(found)
             return entry, session.run(recover(entry))
         except BaseException:
             self.close()  # with its link the session lets go of a transaction that it has taken

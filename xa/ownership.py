@@ -39,6 +39,13 @@ class _Thread:
         ends.atexit = False
 
 
+class _Here(threading.local):
+    """The thread that reads it; each one runs `__init__` at its first reading."""
+
+    def __init__(self) -> None:
+        self.thread = _Thread()
+
+
 class _Registry:
     """All keepers of this process."""
 
@@ -62,10 +69,7 @@ def here() -> object:
         task = None
     if task is not None:
         return task
-    found: _Thread | None = getattr(_local, "thread", None)
-    if found is None:
-        found = _local.thread = _Thread()
-    return ThreadOwner(found.number)
+    return ThreadOwner(_here.thread.number)
 
 
 def watch(owner: object) -> None:
@@ -104,6 +108,6 @@ def _forked() -> None:
 
 
 _numbers: Final = itertools.count(1)
-_local: Final = threading.local()
+_here: Final = _Here()
 _registry: Final = _Registry()
 os.register_at_fork(after_in_child=_forked)

@@ -84,7 +84,7 @@ class StateServer:
         self._writers: set[asyncio.StreamWriter] = set()
         self._soon: set[int] = set()
         self._watchers: set[asyncio.StreamWriter] = set()
-        core.pending.on_change = self._changed
+        core.pending.subscribe(self._changed)
         self.syncs = 0
 
     async def serve(self, entrance: Entrance, *, ready: Callable[[str], None]) -> None:

@@ -46,6 +46,10 @@ class Report:
         self.settled_s.append((settled_s, " and ".join(sorted(victims.elements()))))
         self.transfers = transfers
 
+    def end(self, seconds: float) -> None:
+        """Record how long the rounds took together."""
+        self.seconds = seconds
+
     def as_json(self) -> dict[str, Any]:
         """All of it, for a program."""
         times = sorted(seconds for seconds, _ in self.settled_s)

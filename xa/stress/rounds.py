@@ -76,7 +76,7 @@ class Rounds:
                 self._report.problems.append(f"round {self._report.rounds + 1}: {error}")
             finally:
                 crew.close()
-                self._report.seconds = time.monotonic() - began
+                self._report.end(time.monotonic() - began)
         return self._report
 
     def _all_rounds(self, crew: Crew, manager: TransactionManager) -> None:

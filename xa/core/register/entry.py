@@ -5,6 +5,7 @@ Records are what a status file holds, in order. `Image` starts a file: all entri
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -62,6 +63,11 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     ruled: dict[str, str] = {}
     programs: list[bool] = []
     doomed: str = ""
+
+    def decide(self, prepared: Mapping[str, str]) -> None:
+        """Record the decision to commit, and the proofs of the branches that no vote has recorded."""
+        self.commit = True
+        self.prepared = {**self.prepared, **prepared}
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="record", tag=str.lower):
@@ -243,8 +249,7 @@ def apply(entries: dict[str, Entry], record: Record) -> None:
         case StartedBy(gid, codes):
             entries[gid].started = {**entries[gid].started, **codes}
         case Decided(gid, prepared):
-            entries[gid].commit = True
-            entries[gid].prepared = {**entries[gid].prepared, **prepared}
+            entries[gid].decide(prepared)
         case Entered(gid) | Voted(gid) | Doomed(gid) | Settled(gid):
             _apply_of_programs(entries[gid], record)
         case Attempted(gid, attempts, reason, parked, refusals):

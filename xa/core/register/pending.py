@@ -20,21 +20,22 @@ class PendingTable:
     """Jobs to shards to queues. A transaction stands in it at most once.
 
     A queue is a dictionary, which keeps its order and finds one of ten thousand as fast as the first.
-
-    Attributes:
-        on_change: called after each change.
     """
 
     def __init__(self) -> None:
         self._jobs: dict[str, dict[int, dict[str, None]]] = {}
-        self.on_change: OnChange = _nobody
+        self._on_change: OnChange = _nobody
+
+    def subscribe(self, on_change: OnChange) -> None:
+        """Call ``on_change`` after each change from now on, in the place of an earlier subscriber."""
+        self._on_change = on_change
 
     def insert(self, job: str, shard: int, gid: str) -> None:
         """Add a transaction behind the others of its job and shard."""
         queue = self._jobs.setdefault(job, {}).setdefault(shard, {})
         assert gid not in queue, gid
         queue[gid] = None
-        self.on_change(job, shard, gid, True)
+        self._on_change(job, shard, gid, True)
 
     def has(self, job: str, shard: int | None = None) -> bool:
         """True if the job has a transaction to recover, in any shard or in this one."""
@@ -64,7 +65,7 @@ class PendingTable:
             del self._jobs[job][shard]
         if not self._jobs[job]:
             del self._jobs[job]
-        self.on_change(job, shard, gid, False)
+        self._on_change(job, shard, gid, False)
 
     def peek(self, job: str, shard: int) -> str | None:
         """The oldest transaction of a job in a shard; None if there is none."""

@@ -217,7 +217,7 @@ def test_what_is_due_waits_again_also_if_the_clock_was_set_back() -> None:
     server.core.left(1)
     server.core.left(2)
     told: list[tuple[str, bool]] = []
-    server.core.pending.on_change = lambda _job, _shard, gid, waits: told.append((gid, waits))
+    server.core.pending.subscribe(lambda _job, _shard, gid, waits: told.append((gid, waits)))
     server.join(3)
     for gid in ("a", "b"):
         assert gid_of(server.say(3, Claim())) == gid
