@@ -259,6 +259,23 @@ class MemoryStorage:
     def full(self, value: bool) -> None:
         self.capacity_bytes = self.used_bytes() if value else 1 << 40
 
+    def fill_up(self) -> None:
+        """Leave no room for a further file, until `heal`."""
+        self.full = True
+
+    def fail_syncs(self, count: int) -> None:
+        """Let the next ``count`` syncs of files fail."""
+        self.failing_syncs = count
+
+    def heal(self) -> None:
+        """End `fill_up` and `fail_syncs`."""
+        self.full = False
+        self.failing_syncs = 0
+
+    def cut_power_after(self, operations: int) -> None:
+        """Let the power go off in the operation after the next ``operations``."""
+        self.power_cut_in = operations
+
     def step(self) -> None:
         """Count an operation; called by the files too."""
         self.operations += 1

@@ -57,7 +57,7 @@ def a_power_cut_in_any_write_leaves_all_or_nothing(subject: Subject) -> None:
         _, operations = _length(subject, seed)
         for operation in range(operations):
             run = KitRun(subject)
-            run.broker.storage.power_cut_in = operation
+            run.broker.storage.cut_power_after(operation)
             with suppress(PowerCutError):
                 _workload(run, seed).run()
             rng = Random(operation)
@@ -71,8 +71,7 @@ def a_failed_write_loses_no_answer(subject: Subject) -> None:
     for run, rng, when in _failing_runs(subject):
         told = {tx.name for tx in run.broker.transactions if tx.answer is Answer.COMMITTED}
         run.broker.crash(rng, hard=True)
-        run.broker.storage.full = False
-        run.broker.storage.failing_syncs = 0
+        run.broker.storage.heal()
         after = {tx.name for tx in run.broker.transactions if tx.answer is Answer.COMMITTED}
         require(after == told, "C-34", f"{sorted(after - told)} were told after {when}")
         _judge(run, rng, when, "C-34")
@@ -87,9 +86,9 @@ def _failing_runs(subject: Subject) -> Iterator[tuple[KitRun, Random, str]]:
             workload.run(step)
             full = step % 4 == 0
             if full:
-                run.broker.storage.full = True
+                run.broker.storage.fill_up()
             else:
-                run.broker.storage.failing_syncs = 1
+                run.broker.storage.fail_syncs(1)
             with suppress(OSError, StorageFullError, JournalFailedError):
                 workload.run()
             what = "the disk was full" if full else "a sync failed"
@@ -104,7 +103,7 @@ def _judge(run: KitRun, rng: Random, when: str, requirement: str = "") -> None:
     lost = [name for name in told if name not in decided]
     require(not lost, requirement or "C-17", f"{lost} were told committed, and the log does not have them after {when}")
     if rng.random() < 0.5:
-        broker.storage.power_cut_in = rng.randrange(RECOVERY_OPERATIONS)
+        broker.storage.cut_power_after(rng.randrange(RECOVERY_OPERATIONS))
         with suppress(PowerCutError):
             broker.start()
         broker.crash(rng, hard=True)

@@ -74,7 +74,7 @@ def the_refused_are_told(subject: Subject) -> None:
     """A refused commit is answered 406 with the reason, and leaves nothing; the others of its group commit."""
     for seed in range(subject.seeds):
         run = KitRun(subject)
-        run.first.refuses = {f"t{number}": f"the kit says no to t{number}" for number in range(0, 30, 7)}
+        run.first.plan_refusals({f"t{number}": f"the kit says no to t{number}" for number in range(0, 30, 7)})
         run.work(seed)
         facts = run.broker.facts()
         refusals = (*run.watch.of(Kind.ASKED_TO_REFUSE), *run.watch.of(Kind.SAID_NO))

@@ -19,7 +19,7 @@ REFUSED_EVERY: Final = 4
 def _refuse_some(run: KitRun, works: int = 1) -> None:
     """The first participant refuses every fourth transaction of ``works`` works: the coordinator has agreed, and is rolled back."""
     names = range(0, works * COMMITTERS * EACH, REFUSED_EVERY)
-    run.first.refuses = {f"t{number}": "the kit refuses every fourth" for number in names}
+    run.first.plan_refusals({f"t{number}": "the kit refuses every fourth" for number in names})
 
 
 @check("C-15", "C-17")
@@ -78,7 +78,7 @@ def a_hook_that_raises_changes_no_decision(subject: Subject) -> None:
     after = (Kind.PREPARE_ORDERED, Kind.COMMIT_ORDERED)
     for seed in range(subject.seeds):
         run = KitRun(subject)
-        run.first.raises = {(kind.value, f"t{number}") for kind in after for number in range(0, 30, 3)}
+        run.first.plan_errors(after, [f"t{number}" for number in range(0, 30, 3)])
         run.work(seed)
         facts = run.broker.facts()
         require_order(
@@ -100,7 +100,7 @@ def a_hook_that_raises_changes_no_decision(subject: Subject) -> None:
 def a_participant_that_raises_in_prepare_refuses(subject: Subject) -> None:
     """A participant that raises before the decision refuses: that transaction is rolled back, and no other."""
     run = KitRun(subject)
-    run.second.raises = {(Kind.PREPARE.value, "t1")}
+    run.second.plan_errors([Kind.PREPARE], ["t1"])
     begun = run.commit({QUEUES[0]: 1}, count=3)
     run.settle()
     answers = [tx.answer for tx in begun]

@@ -33,13 +33,11 @@ class KitRun:
 
     def __init__(self, subject: Subject, limits: Limits | None = None, times: CallTimes | None = None) -> None:
         self.subject = subject
-        self.watch = Watch()
-        self.watch.times = times
+        self.watch = Watch(self._clock, times)
         self.first = KitParticipant("first", self.watch)
         self.second = KitParticipant("second", self.watch)
         behind = (self.first, self.second)
         self.broker = KitBroker(lambda: subject.make_node(self.watch, behind, limits or Limits()))
-        self.watch.clock = self._clock
         self.broker.start()
         self.broker.declare(QUEUES)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
+from itertools import product
 from typing import Any, Final, NamedTuple, cast
 
 from understudy.broker.coordinators import (
@@ -77,27 +78,29 @@ class Seen(NamedTuple):
 class Watch:
     """Keeps names and numbers, and no view of a transaction.
 
+    Args:
+        clock: gives (durable offset, syncs, now ms) of the broker, from its start on.
+        times: of the calls of the coordinator; None: they are not timed.
+
     Attributes:
         seen: all that happened, over all lives of the broker.
-        clock: (durable offset, syncs, now ms) of the broker; set by the run.
         prior: name of a transaction to the name of the one that it is to wait for, as soon as it is requested.
         ids: name to id of each transaction.
         views: weak references to each view, of what is refused too.
-        times: of the calls of the coordinator; None: they are not timed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], tuple[int, int, int]], times: CallTimes | None = None) -> None:
         self.seen: list[Seen] = []
-        self.clock: Callable[[], tuple[int, int, int]] = lambda: (0, 0, 0)
         self.prior: dict[str, str] = {}
         self.ids: dict[str, str] = {}
         self.views: list[weakref.ref[TxView]] = []
-        self.times: CallTimes | None = None
+        self._clock = clock
+        self._times = times
         self._depth = 0
 
     def note(self, kind: Kind, who: str, tx: TxView | None = None, csn: int = 0, text: str = "") -> None:
         """Add one thing."""
-        durable, syncs, now_ms = self.clock()
+        durable, syncs, now_ms = self._clock()
         name = tx.name if isinstance(tx, TxView) else ""
         self.seen.append(Seen(kind, who, name, csn, durable, syncs, now_ms, text, self._depth > 0))
 
@@ -116,7 +119,7 @@ class Watch:
 
     def timed(self, what: str) -> AbstractContextManager[None]:
         """Time the body, a call of the coordinator's method ``what``, if calls are timed."""
-        return nullcontext() if self.times is None else self.times.call(what)
+        return nullcontext() if self._times is None else self._times.call(what)
 
     def of(self, kind: Kind, who: str = "") -> list[Seen]:
         """Everything of a kind; of one participant if ``who`` is given."""
@@ -252,6 +255,14 @@ class KitParticipant(Participant):
         self.refuses: dict[str, str] = {}
         self.raises: set[tuple[str, str]] = set()
         self._watch = watch
+
+    def plan_refusals(self, reasons: Mapping[str, str]) -> None:
+        """Refuse the PREPARE of these transactions, by name, each with its reason."""
+        self.refuses.update(reasons)
+
+    def plan_errors(self, kinds: Iterable[Kind], names: Iterable[str]) -> None:
+        """Raise in the hooks ``kinds`` of the transactions ``names``."""
+        self.raises.update(product((kind.value for kind in kinds), names))
 
     def prepare(self, tx: TxView) -> str:
         self._hear(Kind.PREPARE, tx)
