@@ -24,6 +24,9 @@ def let_go_in_slices(state: BrokerState) -> Iterator[None]:
 
     The core still answers: connections that have not gone yet find empty queues, and deliveries whose message is GONE.
     """
+    for purge in state.purges:
+        purge.slices.close()  # frees no message: all of them are in the indexes of their queues
+    state.purges.clear()
     while state.put_off.waiting:
         state.put_off.step()
         yield

@@ -110,7 +110,7 @@ class Purging:
 
     def __init__(self, broker: MovingPort) -> None:
         self._broker = broker
-        self.waiting: deque[Purge] = deque()
+        self.waiting: deque[Purge] = broker.state.purges
 
     def purge(self, queue: Queue) -> tuple[int, Purge | None]:
         """Take out all that may be handed out of ``queue``, now or later; what is handed out or embargoed stays.

@@ -6,8 +6,9 @@ A record is taken (`RecordTaking`), and waits in ``Log.pending`` until the stabl
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container
-from typing import Final
+from typing import Any, Final
 
 from understudy.broker.core.queues.arrival import Arrival
 from understudy.broker.core.queues.id_windows import IdWindows
@@ -36,6 +37,7 @@ class BrokerState:
         topology: which queues, exchanges and bindings there are.
         taking: decodes records.
         put_off: what is left to do for records that are applied.
+        purges: those that have not come to their records, which hold messages that are in no line of a queue (primary).
         scheduled: queues that got something to hand out since the last dispatch (primary).
         arrived: messages with a deadline that came into queues since `MessageExpiry.note_arrivals` (primary).
         overfull: queues that hold more than they may (primary).
@@ -58,6 +60,7 @@ class BrokerState:
         self.again = MessagesAgain()
         self.id_windows = IdWindows()
         self.put_off = PutOff()
+        self.purges: deque[Any] = deque()
         self.scheduled: list[Queue] = []
         self.arrived: list[Arrival] = []
         self.overfull: list[Queue] = []

@@ -9,7 +9,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.unit.core.core_kit import Client, Core, publish
-from understudy.broker.amqp.methods import BASIC_ACK, BASIC_GET, CONFIRM_SELECT, QUEUE_DECLARE, TX_SELECT, encode_method
+from understudy.broker.amqp.methods import (
+    BASIC_ACK,
+    BASIC_GET,
+    CONFIRM_SELECT,
+    QUEUE_DECLARE,
+    TX_SELECT,
+    encode_method,
+)
 from understudy.broker.core.life.let_go import SLICE, let_go_in_slices
 
 MESSAGES = 2 * SLICE + 1
@@ -28,7 +35,8 @@ def alive() -> Counter[str]:
     return Counter(kind for each in gc.get_objects() if (kind := type(each).__name__) in HELD)
 
 
-def test_nothing_is_left_of_messages_batches_and_transactions() -> None:
+@pytest.mark.parametrize("purged", [False, True], ids=["", "in the midst of a purge"])
+def test_nothing_is_left_of_messages_batches_and_transactions(purged: bool) -> None:
     before = alive()
     core = Core()
     client = core.client(channels=3)
@@ -41,6 +49,13 @@ def test_nothing_is_left_of_messages_batches_and_transactions() -> None:
     assert there["Message"] > 2 * MESSAGES
     assert there["Entry"] == MESSAGES
     assert there["Batch"] > 0
+    if purged:
+        queue = core.node.state.topology.registry.find_queue("/", "q")
+        assert queue is not None
+        _, under_way = core.broker.moving.purging.purge(queue)
+        core.node.after_turn()
+        assert under_way is not None
+        del under_way
     steps = sum(1 for _ in let_go_in_slices(core.node.state))
     assert steps >= 2 * MESSAGES // SLICE
     assert not alive() - before
