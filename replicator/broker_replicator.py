@@ -38,6 +38,7 @@ from understudy.replicator import group_notes, snapshot, wire
 from understudy.replicator.disk_claim import DiskClaim
 from understudy.replicator.group_notes import NOTES_FORMAT, EpochSeen, No
 from understudy.replicator.queue_replicator import QueueReplicator
+from understudy.replicator.refill import Refill
 from understudy.replicator.transaction_replicator import TransactionReplicator, Vote
 from understudy.replicator.tx_queue import tx_queue_name
 
@@ -75,6 +76,7 @@ class BrokerReplicator:
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
+        self._refill = Refill(state)
         self._gate: JournalGate | None = None
         self._send: Callable[[bytes], None] | None = None
         self.epoch_seen = 0
@@ -270,7 +272,7 @@ class BrokerReplicator:
         """
         log = self._state.log
         brought_without = self._brought_under > log.epochs.newest
-        not_there = not log.whole_after(log.applied) or self._state.topology.refill_waits()
+        not_there = not log.whole_after(log.applied) or self._refill.waits()
         return log.end > 0 and (self.fresh or brought_without or not_there)
 
     def note_founding(self, founding: int) -> None:
@@ -651,7 +653,7 @@ class BrokerReplicator:
         if wire.base_form(message) == wire.BASE_OF_REFILL:
             # The log goes on, only what is not durable is added.
             epoch, applied = meta.starts[-1]
-            state.topology.declare_missing(meta.topology, epoch, applied, meta.message_ids)
+            self._refill.declare(meta.topology, epoch, applied, meta.message_ids)
             return
         kept = self._check_kept(message, at)
         self._begin_part()

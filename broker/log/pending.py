@@ -31,9 +31,9 @@ class Change(IntEnum):
     TOPOLOGY = 7
     """The record."""
     MISSING = 8
-    """(record, epoch): a declaration that a refill has brought."""
+    """(record, epoch): a declaration that this log lacks. A plugin has brought it, and applies it."""
     MESSAGE_IDS = 9
-    """The message ids that a refill has brought."""
+    """Message ids that this log lacks; likewise."""
     PREPARE = 10
     """The `TxBuffer`."""
     COMMIT = 11

@@ -15,14 +15,14 @@ from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.core.state.applying import Applying
 from understudy.broker.core.state.held import Held
-from understudy.broker.core.state.raw_records import check_readable, plain, table
+from understudy.broker.core.state.raw_records import plain, table
 from understudy.broker.core.topology.exchanges import Binding, ExchangeBinding
 from understudy.broker.core.topology.policies import Policies
 from understudy.broker.core.topology.registry import BINDS, Registry, TopologyImage, is_another_exchange
 from understudy.broker.log import record
 from understudy.broker.log.exchange_bind_record import decode_exchange_bind
 from understudy.broker.log.live_offsets import LiveOffsets
-from understudy.broker.log.pending import Change, Pending
+from understudy.broker.log.pending import Change
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.transactions.tx_buffer import TxBuffer
 
@@ -36,15 +36,15 @@ class StateTopology:
     """One per state. Its queues, transactions and log are the state's.
 
     Attributes:
-        registry: at the newest record; another object after a cut, a recovery or a refill.
+        registry: at the newest record; another object after a cut, a recovery, or a change of what the log lacks.
         image: as applied.
-        refilled_exchanges: those that a refill has brought, and the epoch in which its primary had them: older EPOCHs may follow.
     """
 
     def __init__(self, state: Held, applying: Applying, policies: Policies | None) -> None:
         self.registry = Registry(policies)
         self.image = TopologyImage()
-        self.refilled_exchanges: dict[tuple[str, str], int] = {}
+        self._outside: dict[tuple[str, str], int] = {}
+        """Exchanges that the log does not declare, and the epoch in which they were there: EPOCHs up to that may follow."""
         self.log = state.log
         self.queues = state.queues
         self.transactions = state.transactions
@@ -54,8 +54,6 @@ class StateTopology:
         self._applying = applying
         appliers: dict[Change, Callable[[Any], Any]] = {
             Change.TOPOLOGY: self._apply_topology,
-            Change.MISSING: self._apply_missing,
-            Change.MESSAGE_IDS: self._apply_message_ids,
             Change.EPOCH: self._apply_epoch,
         }
         for change, apply in appliers.items():
@@ -167,15 +165,15 @@ class StateTopology:
             self.registry.remove_queue(queue)
         for vhost in self.registry.vhosts.values():
             for exchange in [x for x in vhost.exchanges.values() if not x.durable]:
-                if self.refilled_exchanges.get((vhost.name, exchange.name), 0) < epoch:
+                if self._outside.get((vhost.name, exchange.name), 0) < epoch:
                     self.registry.remove_exchange(vhost.name, exchange.name)
 
     @staticmethod
     def _ends_with(queue: Queue, epoch: int) -> bool:
         """True if an EPOCH that ends transient things ends this queue.
 
-        A refill brings what the primary holds now, and may overtake older EPOCHs that this broker has yet to apply: those end
-        what is older than themselves and nothing else. Ids begin with the epoch in which they were given.
+        A queue that the log does not declare may be here before older EPOCHs are applied: those end what is older than themselves
+        and nothing else. Ids begin with the epoch in which they were given.
         """
         return queue.level.declared_in_log and not queue.durable and queue.id >> ID_EPOCH_SHIFT < epoch
 
@@ -201,7 +199,7 @@ class StateTopology:
         if self._applying.deduplicates:
             self._apply_windows(kind, raw, self.log.pending[0][0] if in_log else 0)
         if kind in BINDS and not self.image.holds_what_is_bound(raw):
-            return  # they were forgotten for a refill, which brings this with them, or never comes; or come themselves with the log
+            return  # what is bound is forgotten, or comes with the log, or from outside together with this
         self.image.apply(kind, raw)
         if kind == record.QUEUE_DELETE:
             queue = self.queues.pop(record.decode_queue_delete(raw, 5), None)
@@ -250,57 +248,21 @@ class StateTopology:
         self.id_windows.drop_transients(self.queues, before)
         for key, raw in list(self.image.exchanges.items()):
             durable = record.decode_exchange_declare(raw, 5, len(raw))[3] & record.DURABLE
-            if not durable and self.refilled_exchanges.get(key, 0) < epoch:
+            if not durable and self._outside.get(key, 0) < epoch:
                 self.image.apply(record.EXCHANGE_DELETE, record.encode_exchange_delete(*key, True))
                 self.id_windows.deleted(key, self.registry.vhost(key[0]).exchanges.get(key[1]))
-                self.refilled_exchanges.pop(key, None)
+                self._outside.pop(key, None)
 
-    # -- what a restart has lost, and a recovery ------------------------------------------------------------------
+    # -- what the log lacks, and a recovery ------------------------------------------------------------------
 
     def install(self, topology: Iterable[bytes]) -> None:
-        """Have these records, of a checkpoint or a catch-up, as the image; :meth:`rebuild_registry` follows."""
+        """Have these records, of a state without messages, as the image; :meth:`rebuild_registry` follows."""
         self.image = TopologyImage()
-        self.refilled_exchanges.clear()
+        self._outside.clear()
         for raw in topology:
             self.image.apply(raw[0] & 0x7F, plain(raw))
 
-    def declare_missing(self, topology: Iterable[bytes], epoch: int, upto: int, message_ids: bytes = b"") -> None:
-        """Register what this broker lost with its restart, as the primary of ``epoch`` had it when it had applied up to ``upto``.
-
-        All of it stands at that place: what this broker still has to apply up to there is done to older ones of these names, and
-        this log has holes where the newer ones were declared. Queues are there at once for what comes to them, without a name.
-        So do ``message_ids`` (`IdWindows.encode`).
-
-        Raises:
-            RecordError, struct.error, ValueError, IndexError: one of them cannot be read; nothing has been registered.
-        """
-        missing = list(map(plain, topology))
-        for raw in missing:
-            check_readable(raw)
-        known = set(self.queues)
-        place = min(upto, self.log.end)
-        waiting: list[Pending] = [(place, Change.MISSING, (raw, epoch)) for raw in missing]
-        if message_ids:
-            waiting.append((place, Change.MESSAGE_IDS, message_ids))
-        if place <= self.log.applied:
-            for raw in missing:
-                self._apply_missing((raw, epoch))
-            if message_ids:
-                self._apply_message_ids(message_ids)
-        else:
-            pending = self.log.pending
-            before = [each for each in pending if each[0] <= place]
-            behind = [each for each in pending if each[0] > place]
-            pending.clear()
-            pending.extend((*before, *waiting, *behind))
-        self.rebuild_registry(keep_places=True)  # what the log brought for these queues meanwhile was passed over
-        self._count_uncommitted(self.queues.keys() - known)
-
-    def refill_waits(self) -> bool:
-        """True if a missing thing is not in its place yet: the image of what is applied is without it."""
-        return any(change is Change.MISSING for _, change, _ in self.log.pending)
-
-    def _count_uncommitted(self, new: Iterable[int]) -> None:
+    def count_uncommitted(self, new: Iterable[int]) -> None:
         """Transactions may have come before these queues."""
         for queue_id in new:
             events = [
@@ -309,24 +271,20 @@ class StateTopology:
             embargoed = sum(target[0] == queue_id for content in events for target in content)
             self.queues[queue_id].count_uncommitted(embargoed)
 
-    def _apply_missing(self, argument: tuple[bytes, int]) -> None:
-        raw, epoch = argument
+    def apply_outside(self, raw: bytes, epoch: int) -> None:
+        """Change the image by a declaration that does not stand in this log. ``epoch``: only EPOCHs of later ones end it."""
         if raw[0] == record.EXCHANGE_DECLARE:
-            self.refilled_exchanges[record.decode_exchange_declare(raw, 5, len(raw))[:2]] = epoch
+            self._outside[record.decode_exchange_declare(raw, 5, len(raw))[:2]] = epoch
         self._apply_topology(raw, in_log=False)
 
-    def _apply_message_ids(self, message_ids: bytes) -> None:
-        """Note ids that this broker has forgotten with its restart, and the primary has not."""
-        self.id_windows.merge(self.queues, message_ids)
-
     def forget_transients(self) -> None:
-        """End of a recovery: what a checkpoint or a catch-up noted of non-durable things did not outlive the process.
+        """End of a recovery: what the journal noted of non-durable things did not outlive the process.
 
-        A delete of such a thing is not journaled, so what was noted may be gone from the group long since. What is still there
-        comes with a refill. So it is before any refill, which brings what is there at the end of this log or later: a declaration
-        that is not applied yet goes, too, since what took it back may be a hole. (What takes a message away never is one.)
+        A delete of such a thing is not journaled, so what was noted may be gone long since. What is still there comes from outside
+        of this log (`apply_outside`), as it is at the end of this log or later. So a declaration that is not applied yet goes, too,
+        since what took it back may be a hole. (What takes a message away never is one.)
         """
-        self.refilled_exchanges.clear()
+        self._outside.clear()
         pending = self.log.pending
         kept = [
             each
@@ -339,7 +297,7 @@ class StateTopology:
         self._drop_transients(ALL_EPOCHS, ALL_OFFSETS)
         known = set(self.queues)
         self.rebuild_registry()
-        self._count_uncommitted(self.queues.keys() - known)
+        self.count_uncommitted(self.queues.keys() - known)
 
     def end_recovery(self) -> None:
         """All of the journal has been shown: no gap may have declared what drops duplicates."""

@@ -23,6 +23,7 @@ from understudy.replicator import wire
 from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.catch_up import CatchUp
 from understudy.replicator.fabric import Link
+from understudy.replicator.refill import Refill
 
 
 @mutation("G1", "G2", "G3")
@@ -158,16 +159,15 @@ def refill_of_the_running_only_adds(bug: Bug) -> None:
 @mutation("G2")
 def a_refill_is_ahead_of_the_log(bug: Bug) -> None:
     """Exchanges and bindings of a refill are there at once: what the log does to older ones of their names is done to them."""
-    real = StateTopology.declare_missing
+    real = Refill.declare
 
-    def declare_missing(
-        self: StateTopology, topology: Iterable[bytes], epoch: int, upto: int, message_ids: bytes = b""
-    ) -> None:
-        if upto > self.log.applied and any(change is Change.TOPOLOGY for _, change, _ in self.log.pending):
+    def declare(self: Refill, topology: Iterable[bytes], epoch: int, upto: int, message_ids: bytes = b"") -> None:
+        log = self._state.log
+        if upto > log.applied and any(change is Change.TOPOLOGY for _, change, _ in log.pending):
             bug.strike()
         real(self, topology, epoch, 0, message_ids)
 
-    bug.replace(StateTopology, "declare_missing", declare_missing)
+    bug.replace(Refill, "declare", declare)
 
 
 @mutation("G2")

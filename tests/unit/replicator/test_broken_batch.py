@@ -13,6 +13,7 @@ from understudy.broker.log import frame, record
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.replicator import wire
 from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.refill import Refill
 
 QUEUE = 1 << 40 | 1
 OTHER = 1 << 40 | 2
@@ -82,10 +83,10 @@ def test_a_refill_that_cannot_be_read_changes_nothing(broken: bytes, applied: bo
         state.log.apply_up_to(2)
     fine = record.encode_exchange_declare("/", "fine", "direct", 0, EMPTY)
     with pytest.raises(REFUSALS):
-        state.topology.declare_missing([fine, broken], 1, 2)
+        Refill(state).declare([fine, broken], 1, 2)
     assert [queue.name for queue in state.topology.registry.vhosts["/"].queues.values()] == ["q"]
-    assert not state.topology.refill_waits()
+    assert not Refill(state).waits()
     state.topology.rebuild_registry()
     assert "fine" not in state.topology.registry.vhost("/").exchanges
-    state.topology.declare_missing([fine], 1, 2)
+    Refill(state).declare([fine], 1, 2)
     assert "fine" in state.topology.registry.vhost("/").exchanges

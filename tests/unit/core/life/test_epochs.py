@@ -9,6 +9,7 @@ from understudy.broker.log import frame, record
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.message import Message
 from understudy.broker.transactions.outcomes import Outcomes
+from understudy.replicator.refill import Refill
 
 EMPTY = b"\x00\x00\x00\x00"
 
@@ -33,7 +34,7 @@ def test_an_epoch_that_was_overtaken_by_a_refill_ends_what_is_older_only() -> No
     durable, old, new = id_of(1, 1), id_of(1, 2), id_of(3, 1)
     exchange = record.encode_exchange_declare("/", "x", "fanout", 0, EMPTY)
     queues = [declare(durable, "durable", record.DURABLE), declare(old, "old", 0), declare(new, "new", 0)]
-    state.topology.declare_missing([exchange, *queues], 3, 5)
+    Refill(state).declare([exchange, *queues], 3, 5)
     queue = state.queues[durable]
     for entry_id, persistent in ((id_of(1, 6), True), (id_of(1, 7), False), (id_of(3, 8), False)):
         queue.enqueue(entry_id, Message("", "durable", b"\0\0", b"x", persistent), 0)
@@ -93,7 +94,7 @@ def test_an_exchange_that_an_epoch_ends_does_not_come_back_when_a_later_record_i
 def test_a_base_ends_what_an_earlier_refill_has_said_of_exchanges() -> None:
     """The next primary may have applied less than the one that refilled this broker: its base has the older exchange again."""
     state = BrokerState()
-    state.topology.declare_missing([record.encode_exchange_declare("/", "news", "fanout", 0, EMPTY)], 2, 0)
+    Refill(state).declare([record.encode_exchange_declare("/", "news", "fanout", 0, EMPTY)], 2, 0)
     older = record.encode_exchange_declare("/", "news", "direct", 0, EMPTY)
     state.log.restart_at(1, [(1, 1)])
     Meta(offset=1, csn=0, starts=((1, 1),), topology=(older,), outcomes=Outcomes()).install(state)
@@ -139,7 +140,7 @@ def test_a_refill_may_bring_a_binding_of_a_queue_whose_declaration_waits() -> No
     receive(state, 1, record.encode_holes(1))
     state.topology.forget_transients()
     exchange = record.encode_exchange_declare("/", "news", "direct", 0, EMPTY)
-    state.topology.declare_missing([exchange, record.encode_bind(False, "/", "news", lasting, "k", EMPTY, False)], 1, 3)
+    Refill(state).declare([exchange, record.encode_bind(False, "/", "news", lasting, "k", EMPTY, False)], 1, 3)
     state.log.apply_up_to(3)
     assert [key[1:3] for key in state.topology.image.bindings] == [("news", lasting)]
 
@@ -168,7 +169,7 @@ def test_the_queue_that_a_refill_brings_has_its_name_after_older_ones() -> None:
     receive(state, 1, record.encode_holes(1))
     state.topology.forget_transients()
     bound = record.encode_bind(False, "/", "amq.direct", fleeting, "k", EMPTY, False)
-    state.topology.declare_missing([declare(fleeting, "orders", 0), bound], 1, 5)
+    Refill(state).declare([declare(fleeting, "orders", 0), bound], 1, 5)
     queue = state.queues[fleeting]
     named = state.topology.registry.vhost("/").queues
     assert named == {"orders": queue}
@@ -182,10 +183,10 @@ def test_a_queue_whose_refill_waits_is_forgotten_for_the_next_one() -> None:
     state = BrokerState()
     fleeting = id_of(1, 1)
     receive(state, 1, record.encode_holes(1))
-    state.topology.declare_missing([declare(fleeting, "orders", 0)], 1, 1)
-    assert state.topology.refill_waits()
+    Refill(state).declare([declare(fleeting, "orders", 0)], 1, 1)
+    assert Refill(state).waits()
     state.queues[fleeting].enqueue(id_of(1, 1), Message("", "orders", b"\0\0", b"x", False), 0)
     state.topology.forget_transients()
     assert not state.queues
     assert not state.topology.registry.vhost("/").queues
-    assert not state.topology.refill_waits()
+    assert not Refill(state).waits()

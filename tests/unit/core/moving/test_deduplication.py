@@ -41,6 +41,7 @@ from understudy.broker.core.queues.id_window import IdWindow
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
+from understudy.replicator.refill import Refill
 
 ONCE = {"x-message-deduplication": True}
 WALL_MS = 1_700_000_000_000
@@ -652,7 +653,7 @@ def test_a_refill_brings_ids_of_transient_messages() -> None:
     state = core.node.state
     after = recovered(core.journal.frames).state
     epoch, applied = state.log.epoch, state.log.applied
-    after.topology.declare_missing([], epoch, applied, Meta.of(state).message_ids)
+    Refill(after).declare([], epoch, applied, Meta.of(state).message_ids)
     after.log.apply_up_to(after.log.end)
     assert noted(after) == noted(state)
 

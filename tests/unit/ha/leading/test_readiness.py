@@ -17,6 +17,7 @@ from understudy.ha.leading.remote_backup import RemoteBackup
 from understudy.ha.showing.feed_facts import HaFacts
 from understudy.replicator import wire
 from understudy.replicator.log_sender import LogSender
+from understudy.replicator.refill import Refill
 
 
 class SilentLink:
@@ -105,7 +106,7 @@ def test_a_transaction_that_it_lacks_is_named_with_its_queue() -> None:
     state = BrokerState()
     queue_id, tx_id = 1 << ID_EPOCH_SHIFT | 4, 1 << ID_EPOCH_SHIFT | 45
     declare = record.encode_queue_declare(queue_id, "/", "orders", record.DURABLE, b"\0\0\0\0")
-    state.topology.declare_missing([declare], 1, 0)
+    Refill(state).declare([declare], 1, 0)
     tx = TxBuffer(tx_id)
     tx.add(1, None, [(queue_id, [7, 8])], b"", False)
     backup = RemoteBackup("b3", False, 0)
