@@ -58,6 +58,8 @@ class DiskFile:
     A write of whole pages within the file, and of no more than `DIRECT_BYTES`, bypasses the page cache and is on the disk when
     it returns (O_DIRECT and O_DSYNC); `sync` then has nothing left to do. That is what most groups of the journal are, and their
     clients wait for it. Any other write, and all of them where the file system knows no O_DIRECT, waits for `sync`.
+
+    Errors of the disk name the file, what was done to it, and where in it.
     """
 
     __slots__ = ("_buffer", "_direct", "_fd", "_unsynced", "name", "size")
@@ -70,8 +72,17 @@ class DiskFile:
         self.name = name
         self.size = os.fstat(fd).st_size
 
+    def _failed(self, error: OSError, what: str) -> OSError:
+        return OSError(error.errno, f"{error.strerror or error}, {what}", self.name)
+
     def write(self, chunks: Sequence[Chunk], at: int) -> None:
         length = sum(map(len, chunks))
+        try:
+            self._write(chunks, at, length)
+        except OSError as error:
+            raise self._failed(error, f"writing {length} bytes at byte {at}") from error
+
+    def _write(self, chunks: Sequence[Chunk], at: int, length: int) -> None:
         end = at + length
         if length <= DIRECT_BYTES and not (at | length) % PAGE_BYTES and end <= self.size and self._direct != _NONE:
             written = self._write_direct(chunks, at, length)
@@ -139,9 +150,18 @@ class DiskFile:
     def fill(self, at: int, length: int) -> None:
         assert at + length <= self.size, f"{self.name} is filled within its {self.size} bytes"
         self._unsynced = True
-        _fill(self._fd, at, length)
+        try:
+            _fill(self._fd, at, length)
+        except OSError as error:
+            raise self._failed(error, f"writing {length} zeros at byte {at}") from error
 
     def read(self, at: int, length: int) -> bytes:
+        try:
+            return self._read(at, length)
+        except OSError as error:
+            raise self._failed(error, f"reading {length} bytes at byte {at}") from error
+
+    def _read(self, at: int, length: int) -> bytes:
         data = os.pread(self._fd, length, at)
         if len(data) == length or not data:
             return data
@@ -154,7 +174,10 @@ class DiskFile:
 
     def sync(self) -> None:
         if self._unsynced:
-            os.fdatasync(self._fd)
+            try:
+                os.fdatasync(self._fd)
+            except OSError as error:
+                raise self._failed(error, "syncing it") from error
             self._unsynced = False
 
     def close(self) -> None:
@@ -246,10 +269,11 @@ class FileStorage:
                     f"{self.directory}: no room for {name} of {size_bytes} bytes: {error}"
                 ) from error
             raise
-        return DiskFile(fd, name)
+        return DiskFile(fd, str(self.directory / name))
 
     def open(self, name: str) -> DiskFile:
-        return DiskFile(self._open(name, os.O_RDONLY if self._read_only else os.O_RDWR), name)
+        flags = os.O_RDONLY if self._read_only else os.O_RDWR
+        return DiskFile(self._open(name, flags), str(self.directory / name))
 
     def remove(self, name: str) -> None:
         os.unlink(name, dir_fd=self._fd)
@@ -272,7 +296,10 @@ class FileStorage:
             raise DirectoryGoneError(f"data directory {self.directory} was replaced by another one")
 
     def sync_directory(self) -> None:
-        os.fsync(self._fd)
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise OSError(error.errno, f"{error.strerror or error}, syncing it", str(self.directory)) from error
 
     def free_bytes(self) -> int:
         stat = os.fstatvfs(self._fd)

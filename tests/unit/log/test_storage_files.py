@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests.unit.log.journal_kit import IDENTITY, SMALL, Recorder, batch, fill, n
 from tests.unit.open_files import open_files_in
 from understudy.broker.log.journal import JournalOptions
 from understudy.broker.log.journal_recovery import scan
+from understudy.broker.log.segment import segment_name
 from understudy.broker.log.storage import LOCK_NAME, RESERVE_NAME, Storage, StorageFullError
 from understudy.broker.server.files import file_storage
 from understudy.broker.server.files.file_storage import (
@@ -241,6 +242,46 @@ def test_a_disk_too_full_for_another_name_costs_the_reserve_and_not_the_journal(
     assert journal.low_space()
     journal.close()
     assert open_journal(storage, options)[0].batches == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "what", "work"),
+    [
+        ("pread", "reading 30 bytes at byte 20", lambda file: file.read(20, 30)),
+        ("pwritev", "writing 5 bytes at byte 20", lambda file: file.write([b"ab", b"cde"], 20)),
+        ("pwrite", "writing 40 zeros at byte 20", lambda file: file.fill(20, 40)),
+        ("fdatasync", "syncing it", lambda file: file.sync()),
+        ("pwrite", "writing 4096 bytes at byte 4096", lambda file: file.write([bytes(4096)], 4096)),
+    ],
+)
+def test_an_error_of_the_disk_names_file_and_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, what: str, work: Callable[[DiskFile], object]
+) -> None:
+    file = FileStorage(tmp_path).create("f", 10_000)
+
+    def broken(*args: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, call, broken)
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        work(file)
+    assert caught.value.errno == errno.EIO
+    assert str(caught.value) == f"[Errno 5] Input/output error, {what}: '{tmp_path / 'f'}'"
+
+
+def test_an_unreadable_journal_is_no_torn_tail_and_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = FileStorage(tmp_path)
+    fill(new_journal(storage), 3)
+    before = (tmp_path / segment_name(1)).read_bytes()
+
+    def broken(fd: int, length: int, at: int) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as unreadable:
+        unreadable.setattr(os, "pread", broken)
+        with pytest.raises(OSError, match=f"reading 512 bytes at byte 0: '{tmp_path / segment_name(1)}'"):
+            open_journal(storage)
+    assert (tmp_path / segment_name(1)).read_bytes() == before
 
 
 def test_another_error_of_the_disk_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
