@@ -39,14 +39,25 @@ class _Write(NamedTuple):
     old: bytes
 
 
-class _DirectoryChange(NamedTuple):
+class DirectoryChange(NamedTuple):
+    """A create, rename or remove."""
+
     verb: str
     name: str
-    inode: _Inode | None = None
+    inode: Inode | None = None
     new_name: str = ""
 
+    def do(self, names: dict[str, Inode]) -> None:
+        """Make the change in ``names``; if what it changes is not there, nothing."""
+        if self.verb == "create" and self.inode is not None:
+            names[self.name] = self.inode
+        elif self.verb == "remove":
+            names.pop(self.name, None)
+        elif self.name in names:
+            names[self.new_name] = names.pop(self.name)
 
-class _Inode:
+
+class Inode:
     """A file's content: `data` as processes see it, `pending` what of it is not synced.
 
     `durable` is kept apart only after a failed sync, which leaves pages that look clean and are not on the disk.
@@ -108,8 +119,8 @@ class _Inode:
                 yield at + start, new[start:end]
                 start = end
 
-    def clone(self) -> _Inode:
-        copy = _Inode(bytearray(self.data))
+    def clone(self) -> Inode:
+        copy = Inode(bytearray(self.data))
         copy.pending = list(self.pending)
         copy.durable = None if self.durable is None else bytearray(self.durable)
         return copy
@@ -132,7 +143,7 @@ class MemoryFile:
 
     __slots__ = ("_generation", "_inode", "_storage")
 
-    def __init__(self, storage: MemoryStorage, inode: _Inode) -> None:
+    def __init__(self, storage: MemoryStorage, inode: Inode) -> None:
         self._storage = storage
         self._inode = inode
         self._generation = storage.generation
@@ -191,9 +202,9 @@ class MemoryStorage:
         self.failing_syncs = 0
         self.power_cut_in: int | None = None
         self.writes = self.syncs = self.directory_syncs = self.operations = self.faults = 0
-        self._names: dict[str, _Inode] = {}
-        self._durable_names: dict[str, _Inode] = {}
-        self._changes: list[_DirectoryChange] = []
+        self._names: dict[str, Inode] = {}
+        self._durable_names: dict[str, Inode] = {}
+        self._changes: list[DirectoryChange] = []
 
     def __str__(self) -> str:
         return self.name
@@ -211,13 +222,13 @@ class MemoryStorage:
         try:
             self.step()
         except PowerCutError:
-            self._add(name, _Inode(bytearray(size_bytes // 2)))
+            self._add(name, Inode(bytearray(size_bytes // 2)))
             raise
-        return MemoryFile(self, self._add(name, _Inode(bytearray(size_bytes))))
+        return MemoryFile(self, self._add(name, Inode(bytearray(size_bytes))))
 
-    def _add(self, name: str, inode: _Inode) -> _Inode:
+    def _add(self, name: str, inode: Inode) -> Inode:
         self._names[name] = inode
-        self._changes.append(_DirectoryChange("create", name, inode))
+        self._changes.append(DirectoryChange("create", name, inode))
         return inode
 
     def open(self, name: str) -> MemoryFile:
@@ -226,13 +237,13 @@ class MemoryStorage:
     def remove(self, name: str) -> None:
         self.step()
         del self._names[name]
-        self._changes.append(_DirectoryChange("remove", name))
+        self._changes.append(DirectoryChange("remove", name))
 
     def rename(self, old: str, new: str) -> None:
         self.step()
         assert new not in self._names, f"{new} exists"
         self._names[new] = self._names.pop(old)
-        self._changes.append(_DirectoryChange("rename", old, new_name=new))
+        self._changes.append(DirectoryChange("rename", old, new_name=new))
 
     def sync_directory(self) -> None:
         self.step()
@@ -290,12 +301,7 @@ class MemoryStorage:
         self._restart()
         names = dict(self._durable_names)
         for change in _survivors(self._changes, rng):
-            if change.verb == "create" and change.inode is not None:
-                names[change.name] = change.inode
-            elif change.verb == "remove":
-                names.pop(change.name, None)
-            elif change.name in names:
-                names[change.new_name] = names.pop(change.name)
+            change.do(names)
         self._changes.clear()
         self._names = names
         self._durable_names = dict(names)
@@ -363,6 +369,14 @@ class MemoryStorage:
 
     def content(self, name: str) -> bytes:
         return bytes(self._names[name].data)
+
+    def put(self, name: str, content: bytes) -> None:
+        """Place a file there that is durable with its name."""
+        self._names[name] = self._durable_names[name] = Inode(bytearray(content))
+
+    def unsynced_directory(self) -> tuple[dict[str, Inode], list[DirectoryChange]]:
+        """The files whose names are durable, and the changes since, oldest first."""
+        return self._durable_names, self._changes
 
     def clone(self) -> MemoryStorage:
         """A second disk with the same content and the same unsynced work."""

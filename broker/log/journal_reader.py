@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from understudy.broker.log import frame as frames
 from understudy.broker.log.journal_state import CutMark, OffsetNotKeptError, Piece, live_until
-from understudy.broker.log.segment import Segment, read_frames, read_index
+from understudy.broker.log.segment import JournalDamagedError, Segment, read_frames, read_index
 from understudy.broker.log.storage import Storage
 
 BATCH_SPAN = struct.Struct(">QI")
@@ -87,6 +87,9 @@ class JournalReader:
                     first, count = BATCH_SPAN.unpack_from(frame, BATCH_SPAN_AT)
                     last = live_until(self._cuts, first + count - 1, number, at)
                     if last >= from_offset and last >= first:
+                        if first > from_offset:
+                            reason = f"the batch that holds offset {from_offset} is not before this one"
+                            raise JournalDamagedError(self._storage, segment.name, at, reason)
                         yield frame
                         from_offset = last + 1
             position = limit

@@ -46,7 +46,11 @@ synced. For this note each segment keeps one block that ordinary groups may not 
 holds what the disk may not, and may hold it as clean. So the last group is written again, byte for byte, before it is
 synced, and so are the zeros behind a torn one: those that are read may be of a repair whose fsync failed. Until they are
 synced the tail is to be seen as torn: the block that the closing group goes to is not overwritten before (`_blank`). Every
-step of the repair may be interrupted and is then done again.
+step of the repair may be interrupted and is then done again. The directory is synced before anything else: a void segment
+that a dead process has removed could be back after a power failure, and would prove a footer that the repair has wiped.
+
+**A floor counts when its group is whole.** A group that was torn was not synced, so no segment was removed on its strength.
+A new segment that lets go of all others (`Journal.begin_anew`) may have lost its checkpoint, and then they are the journal.
 
 Refused: looking for any valid frame behind the damage (takes the hole in an unsynced group for damage, and a frame
 inside a message's body for a frame); the synced end in a separate file (a second sync for each group); truncating the
@@ -213,6 +217,7 @@ def recover(
     found.run()
     state = found.state
     try:
+        storage.sync_directory()  # a process that died may have removed a file: its name must not come back behind the repair
         _remove(storage, [found.void, SPARE_NAME])
         if state.segments:
             _repair(storage, state, found, wall_ms or no_clock)
@@ -383,7 +388,7 @@ class JournalScan:
     # -- group --------------------------------------------------------------------------------------------------------
 
     def _floor_in(self, header: SegmentHeader) -> int:
-        """The floor that the last group of a segment states; 0 if it has none. Only the groups' notes are read."""
+        """The floor that the last whole group of a segment states; 0 if it has none. Hardly more than the groups' notes is read."""
         segment = Segment.from_header(header)
         file = self._storage.open(segment.name)
         try:
@@ -391,8 +396,10 @@ class JournalScan:
             floor = 0
             group = self._group_at(reader, segment, segment.next_group)
             while group is not None:
-                floor = group.floor
-                group = self._group_after(reader, segment, group)
+                following = self._group_after(reader, segment, group)
+                if following is not None or group.floor == floor or _is_whole(reader, group):
+                    floor = group.floor
+                group = following
             return floor
         finally:
             file.close()
@@ -443,6 +450,7 @@ class JournalScan:
 
     def _group(self, file: File, reader: FrameReader, segment: Segment, group: GroupHeader, *, newest: bool) -> None:
         state = self.state
+        floor = state.floor
         state.group_read(group.sequence, group.floor)
         self.tail_group = group.position
         self._groups += 1
@@ -467,6 +475,8 @@ class JournalScan:
             position += len(frame)
             segment.frame_read(position)
         state.group_ends(position, empty=position == group.start)
+        if self.torn is not None:
+            state.floor = floor  # no segment was removed on the strength of a group that was not synced
 
     def _bad_frame(
         self, file: File, reader: FrameReader, segment: Segment, group: GroupHeader, reason: str, *, newest: bool
@@ -516,6 +526,19 @@ class JournalScan:
         state.last_offset = min(state.last_offset, offset)
 
 
+def _is_whole(reader: FrameReader, group: GroupHeader) -> bool:
+    """True unless a frame of ``group`` is bad: a group that lets go of segments counts when its frames are there."""
+    position = group.start
+    try:
+        while position < group.end:
+            position += len(reader.frame_at(position, group.end))
+    except frames.CorruptFrameError:
+        return False
+    except frames.FrameVersionError:
+        return True
+    return True
+
+
 # -- repair -----------------------------------------------------------------------------------------------------------
 
 
@@ -541,7 +564,6 @@ def _repair(storage: Storage, state: JournalState, found: JournalScan, wall_ms: 
         _wipe(file, segment.end, segment.size_bytes)
     _write_again(file, found.tail_group if found.tail_group is not None else 0, segment.end)
     file.sync()
-    storage.sync_directory()
     if state.proven and found.torn is None:
         return
     closing = GroupHeader(

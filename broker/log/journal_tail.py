@@ -362,7 +362,10 @@ class JournalTail:
         self._find_damaged_header(segment.number if segment is not None else 0)
         if segment is None or file is None or self._searched == (segment.number, self._position):
             return
-        later = later_group(file, segment, align_up(self._position, segment.alignment), self._sequence + 1)
+        due = (
+            self._sequence if self.torn else self._sequence + 1
+        )  # behind a group that is not whole, the next one proves it
+        later = later_group(file, segment, align_up(self._position, segment.alignment), due)
         if later is None:
             self._searched = (segment.number, self._position)
         elif not self._more():

@@ -640,9 +640,13 @@ def read_frames(storage: Storage, segment: Readable, position: int, limit: int) 
         reader = FrameReader(file, segment.name, READ_WINDOW_BYTES)
         while position < limit:
             if reader.bytes_at(position, 3, limit) != b"USL":  # the end of a group, or of what a recovery left of one
-                position = align_up(position + 1, segment.alignment)
-                if position >= limit:
-                    return
+                end, position = position, align_up(position + 1, segment.alignment)
+                note = reader.bytes_at(position, GROUP_BYTES, limit)
+                group = GroupHeader.decode(note, segment_number(segment.name) or 0, position, None)
+                if group is None or group.previous_end != end:
+                    raise JournalDamagedError(
+                        storage, segment.name, end, "no frame begins here, and no group ends here"
+                    )
             try:
                 frame = reader.frame_at(position, limit)
             except frames.FrameError as error:
