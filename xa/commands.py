@@ -30,8 +30,8 @@ DEFAULT_FILE: Final = Path("xa.toml")
 PROGRESS_S: Final = 5.0
 
 _Gid = Annotated[str, typer.Argument(help="Global id of the transaction, as `xa list` shows it: % if it is empty.")]
-_Config = Annotated[Path, typer.Option(help="The file of profiles.")]
-_Profile = Annotated[
+ConfigFile = Annotated[Path, typer.Option(help="The file of profiles.")]
+ProfileName = Annotated[
     str | None, typer.Option(help="Which profile.", show_default="$UNDERSTUDY_PROFILE, or the only one")
 ]
 _Job = Annotated[str | None, typer.Option(help="Of the transactions.", show_default=False)]
@@ -41,8 +41,8 @@ _Json = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 
 
 def list_transactions(
-    config: _Config = DEFAULT_FILE,
-    profile: _Profile = None,
+    config: ConfigFile = DEFAULT_FILE,
+    profile: ProfileName = None,
     job: _Job = None,
     rm: _Rm = None,
     as_json: _Json = False,
@@ -65,8 +65,8 @@ def list_transactions(
 
 def show(
     gid: _Gid,
-    config: _Config = DEFAULT_FILE,
-    profile: _Profile = None,
+    config: ConfigFile = DEFAULT_FILE,
+    profile: ProfileName = None,
     job: _Job = None,
     rm: _Rm = None,
     as_json: _Json = False,
@@ -92,8 +92,8 @@ def show(
 
 
 def recover(
-    config: _Config = DEFAULT_FILE,
-    profile: _Profile = None,
+    config: ConfigFile = DEFAULT_FILE,
+    profile: ProfileName = None,
     job: _Job = None,
     rm: _Rm = None,
     yes: _Yes = False,
@@ -128,8 +128,8 @@ def recover(
 
 def commit(
     gid: _Gid,
-    config: _Config = DEFAULT_FILE,
-    profile: _Profile = None,
+    config: ConfigFile = DEFAULT_FILE,
+    profile: ProfileName = None,
     job: _Job = None,
     rm: _Rm = None,
     yes: _Yes = False,
@@ -145,8 +145,8 @@ def commit(
 
 def rollback(
     gid: _Gid,
-    config: _Config = DEFAULT_FILE,
-    profile: _Profile = None,
+    config: ConfigFile = DEFAULT_FILE,
+    profile: ProfileName = None,
     job: _Job = None,
     rm: _Rm = None,
     yes: _Yes = False,
@@ -158,8 +158,8 @@ def rollback(
 
 def forget(
     gid: _Gid,
-    config: _Config = DEFAULT_FILE,
-    profile: _Profile = None,
+    config: ConfigFile = DEFAULT_FILE,
+    profile: ProfileName = None,
     job: _Job = None,
     rm: _Rm = None,
     yes: _Yes = False,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
-from pathlib import Path
 from typing import Annotated, Final
 
 import attrs
 import typer
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
-from understudy.xa.commands import DEFAULT_FILE, errors_as_exit_codes
+from understudy.xa.commands import DEFAULT_FILE, ConfigFile, ProfileName, errors_as_exit_codes
 from understudy.xa.core.errors import ConfigError, StateServerError
 from understudy.xa.core.profiles.profile import Profile
 from understudy.xa.core.profiles.servers import checked_address
@@ -24,10 +23,8 @@ SCRAPE_S: Final = 2
 
 
 def metrics(
-    config: Annotated[Path, typer.Option(help="The file of profiles.")] = DEFAULT_FILE,
-    profile: Annotated[
-        str | None, typer.Option(help="Which profile.", show_default="$UNDERSTUDY_PROFILE, or the only one")
-    ] = None,
+    config: ConfigFile = DEFAULT_FILE,
+    profile: ProfileName = None,
     listen: Annotated[
         str, typer.Option(help="host:port to serve /metrics at, until SIGTERM; without it one page on stdout.")
     ] = "",

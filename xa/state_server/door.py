@@ -17,6 +17,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+import msgspec
+
 from understudy.xa.core.errors import AccessError
 from understudy.xa.core.register.access import (
     MAX_HANDSHAKE_OCTETS,
@@ -27,7 +29,7 @@ from understudy.xa.core.register.access import (
     refused_line,
     unwanted,
 )
-from understudy.xa.core.register.wire import MAX_LINE_OCTETS, Refused, Request
+from understudy.xa.core.register.wire import MAX_LINE_OCTETS, Refused, Request, line_of, request_of
 from understudy.xa.peer import user_of
 from understudy.xa.state_server.stores import say
 
@@ -44,28 +46,49 @@ class Visitor:
     """A client that is in.
 
     Args:
-        reader: of the connection.
+        reader, writer: of the connection.
         access: what the client may do.
         first: a line that has been read already; b"" is none.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, access: Access, first: bytes) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, access: Access, first: bytes
+    ) -> None:
         self._reader = reader
+        self._writer = writer
         self._access = access
         self._first = first
 
+    async def request(self) -> Request | None:
+        """The next request that this client may make; None if the connection has ended, or is to be closed.
+
+        Another request is refused here. A line that is no request is refused, too, and is the last.
+
+        Raises:
+            ValueError: a line is longer than `MAX_LINE_OCTETS`.
+            OSError: the connection is lost.
+        """
+        while line := await self.line():
+            try:
+                request = request_of(line)
+            except msgspec.MsgspecError as error:
+                self._writer.write(line_of(Refused("protocol", f"the line is no request: {error}")))
+                break
+            refused = refusal(self._access, request)
+            if refused is None:
+                return request
+            self._writer.write(line_of(refused))
+            await self._writer.drain()
+        return None
+
     async def line(self) -> bytes:
-        """The next line; b"" at the end of the connection.
+        """The next line, whatever it holds; b"" at the end of the connection.
 
         Raises:
             ValueError: the line is longer than `MAX_LINE_OCTETS`.
         """
         first, self._first = self._first, b""
         return first or await read_line(self._reader, MAX_LINE_OCTETS)
-
-    def refusal(self, request: Request) -> Refused | None:
-        """The reply to a request that this client may not make; None if it may."""
-        return refusal(self._access, request)
 
 
 OnClient = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -84,6 +107,7 @@ class Door:
         self._secrets = secrets
         self._inside = inside
         self._strangers: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+        self._visitors: set[asyncio.StreamWriter] = set()
         self._refusals = _Refusals()
         self._root_told = False
 
@@ -93,14 +117,21 @@ class Door:
             visitor = await self._admitted(reader, writer)
             if visitor is not None:
                 self._strangers.pop(writer, None)
+                self._visitors.add(writer)
                 await self._inside(visitor, writer)
         finally:
+            self._visitors.discard(writer)
             try:
                 writer.close()
                 with contextlib.suppress(OSError):
                     await writer.wait_closed()  # of TLS for half a minute, if the stranger does not end it, too
             finally:
                 self._strangers.pop(writer, None)
+
+    def turn_out(self) -> None:
+        """Abort the connections of all clients that are in: the server ends."""
+        for writer in self._visitors:
+            writer.transport.abort()
 
     async def _admitted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Visitor | None:
         while len(self._strangers) >= MAX_STRANGERS:
@@ -126,14 +157,14 @@ class Door:
             self._check_user(writer)
             if reason := unwanted(line):
                 raise AccessError(reason)
-            return Visitor(reader, Access.CHANGE, line)
+            return Visitor(reader, writer, Access.CHANGE, line)
         acceptor = Acceptor(self._secrets, secrets.token_bytes(NONCE_OCTETS))
         first = await self._said(reader)  # who is refused before a line of it is read does not see why
         self._check_user(writer)
         writer.write(acceptor.challenge(first))
         access, answer = acceptor.admit(await self._said(reader))
         writer.write(answer)
-        return Visitor(reader, access, b"")
+        return Visitor(reader, writer, access, b"")
 
     def _check_user(self, writer: asyncio.StreamWriter) -> None:
         """Raises AccessError for a client of another user. That root came in is told once."""

@@ -47,7 +47,6 @@ from understudy.xa.core.register.wire import (
     Watch,
     line_of,
     reply_of,
-    request_of,
 )
 from understudy.xa.state_server.door import BUFFER_OCTETS, Door, Visitor, read_line
 from understudy.xa.state_server.entrance import Entrance
@@ -137,7 +136,6 @@ class Router:
         self._password = password
         self._routes = Routes(parts)
         self._up = [asyncio.Event() for _ in parts]
-        self._writers: set[asyncio.StreamWriter] = set()
         self._folder = Path()
 
     async def serve(self, entrance: Entrance, *, ready: Ready) -> None:
@@ -163,8 +161,7 @@ class Router:
                 try:
                     await server.serve_forever()
                 finally:
-                    for writer in self._writers:
-                        writer.transport.abort()
+                    door.turn_out()
 
     async def _all_up(self) -> None:
         for up in self._up:
@@ -237,16 +234,9 @@ class Router:
 
     async def _client(self, visitor: Visitor, writer: asyncio.StreamWriter) -> None:
         client = _Client()
-        self._writers.add(writer)
         try:
-            while line := await visitor.line():
-                try:
-                    request = request_of(line)
-                except msgspec.MsgspecError as error:
-                    writer.write(line_of(Refused("protocol", f"the line is no request: {error}")))
-                    break
-                reply = visitor.refusal(request) or await self._answer(client, request)
-                writer.write(line_of(reply))
+            while (request := await visitor.request()) is not None:
+                writer.write(line_of(await self._answer(client, request)))
                 await writer.drain()
         except (OSError, EOFError, ValueError):  # ValueError: a line longer than the limit; EOFError: a worker is gone
             pass
@@ -255,7 +245,6 @@ class Router:
                 self._routes.loads[client.current] -= 1
             for link in client.links.values():
                 link.close()
-            self._writers.discard(writer)
 
     async def _answer(self, client: _Client, request: Request) -> Reply:  # noqa: PLR0911  # one for each request
         if isinstance(request, Hello) and client.hello is None:

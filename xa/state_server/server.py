@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
-import msgspec
 
 from understudy.xa.core.errors import XaError
 from understudy.xa.core.register.entry import Entry, Record
@@ -28,11 +27,9 @@ from understudy.xa.core.register.wire import (
     Claimed,
     Listing,
     Ok,
-    Refused,
     Waits,
     Watch,
     line_of,
-    request_of,
 )
 from understudy.xa.core.status.journal_file import StatusStore
 from understudy.xa.state_server.door import Door, Visitor
@@ -81,7 +78,6 @@ class StateServer:
         self._held: list[deque[_Held]] = [deque() for _ in files]
         self._wake = [asyncio.Event() for _ in files]
         self._numbers = itertools.count(1)
-        self._writers: set[asyncio.StreamWriter] = set()
         self._soon: set[int] = set()
         self._watchers: set[asyncio.StreamWriter] = set()
         core.pending.subscribe(self._changed)
@@ -104,8 +100,7 @@ class StateServer:
             try:
                 await server.serve_forever()
             finally:
-                for writer in self._writers:
-                    writer.transport.abort()
+                door.turn_out()
                 for file in self._files:
                     file.stop()
 
@@ -119,18 +114,8 @@ class StateServer:
 
     async def _client(self, visitor: Visitor, writer: asyncio.StreamWriter) -> None:
         connection = next(self._numbers)
-        self._writers.add(writer)
         try:
-            while line := await visitor.line():
-                try:
-                    request = request_of(line)
-                except msgspec.MsgspecError as error:
-                    writer.write(line_of(Refused("protocol", f"the line is no request: {error}")))
-                    break
-                if refused := visitor.refusal(request):
-                    writer.write(line_of(refused))
-                    await writer.drain()
-                    continue
+            while (request := await visitor.request()) is not None:
                 if isinstance(request, Watch):
                     self._watch(writer)
                     continue
@@ -142,7 +127,6 @@ class StateServer:
         finally:
             self._core.left(connection)
             self._watchers.discard(writer)
-            self._writers.discard(writer)
 
     def _watch(self, writer: asyncio.StreamWriter) -> None:
         """Tell all that waits for recovery, then `Ok`, then each change."""

@@ -12,6 +12,7 @@ import getpass
 import json
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -111,40 +112,34 @@ def step_down(
     _show(done, f"{former} {leader}, which leads epoch {epoch} ({took_s} s)", as_json=as_json)
 
 
-def expel(
-    broker: Annotated[str, typer.Argument(help="Which.")],
-    amqp: _Amqp = None,
-    data: _Data = None,
-    config: _Config = None,
-    vhost: _Vhost = None,
-    user: _User = None,
-    password: _Password = None,
-    as_json: _Json = False,
-) -> None:
-    """Keep a broker out of the in-sync set, whatever it does, until ``understudy admit``.
+def _bar_command(name: str, told: str, about: str) -> Callable[..., None]:
+    """A command that changes which brokers may be in the in-sync set; ``told`` and ``about`` are said of a broker and of itself."""
 
-    Exit codes: 0 done, or it was so; 1 refused, nothing was changed; 3 it is not known.
-    """
-    done = _change("expel", broker, _place(amqp, data, config, user, password, vhost))
-    _show(done, f"{broker} is expelled{_was(done)}: {_set_text(done)}", as_json=as_json)
+    def command(
+        broker: Annotated[str, typer.Argument(help="Which.")],
+        amqp: _Amqp = None,
+        data: _Data = None,
+        config: _Config = None,
+        vhost: _Vhost = None,
+        user: _User = None,
+        password: _Password = None,
+        as_json: _Json = False,
+    ) -> None:
+        done = _change(name, broker, _place(amqp, data, config, user, password, vhost))
+        _show(done, f"{broker} {told}{_was(done)}: {_set_text(done)}", as_json=as_json)
+
+    command.__doc__ = f"{about}\n\nExit codes: 0 done, or it was so; 1 refused, nothing was changed; 3 it is not known."
+    return command
 
 
-def admit(
-    broker: Annotated[str, typer.Argument(help="Which.")],
-    amqp: _Amqp = None,
-    data: _Data = None,
-    config: _Config = None,
-    vhost: _Vhost = None,
-    user: _User = None,
-    password: _Password = None,
-    as_json: _Json = False,
-) -> None:
-    """Let a broker that was expelled join again: it is caught up, and then in the in-sync set.
-
-    Exit codes: 0 done, or it was so; 1 refused, nothing was changed; 3 it is not known.
-    """
-    done = _change("admit", broker, _place(amqp, data, config, user, password, vhost))
-    _show(done, f"{broker} may join{_was(done)}: {_set_text(done)}", as_json=as_json)
+expel = _bar_command(
+    "expel", "is expelled", "Keep a broker out of the in-sync set, whatever it does, until ``understudy admit``."
+)
+admit = _bar_command(
+    "admit",
+    "may join",
+    "Let a broker that was expelled join again: it is caught up, and then in the in-sync set.",
+)
 
 
 def _was(done: dict[str, Any]) -> str:
