@@ -233,7 +233,7 @@ class PreconditionFailedError(_CodedSoftError):
 
 
 class ResourceErrorSoft(_CodedSoftError):
-    """506 on a channel: a bound is reached or the in-sync set is too small; nothing was stored."""
+    """506 on a channel: a bound is reached or too few brokers would hold it; nothing was stored."""
 
     code = ReplyCode.RESOURCE_ERROR
     retriable = True
@@ -270,7 +270,7 @@ class InvalidArgumentError(_CodedSoftError):
 
 
 class ConnectionForcedError(_CodedHardError):
-    """320: the broker gives the connection up (shutdown, step-down, not the primary).
+    """320: the broker gives the connection up (shutdown, step-down, another broker leads).
 
     Retriable elsewhere or later for what was never sent; what was sent and not answered is
     unknown, which is why the type as a whole is not marked retriable.

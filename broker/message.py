@@ -90,7 +90,8 @@ class DelayedMessage(Message):
     """A message that no client gets before it is due (``core/moving/delayed_publish.py``).
 
     ``due_ms`` is in ms since 1970; before it is published, or committed, it is `FROM_COMMIT` and a delay. ``everywhere``: in all
-    its queues; else in those that take delays. ``delay_ms`` is known to the primary that has taken it, and 0 elsewhere.
+    its queues; else in those that take delays. ``delay_ms`` is known to the broker that has taken it from the client, and 0
+    elsewhere.
     """
 
     __slots__ = ("delay_ms", "due_ms", "everywhere")

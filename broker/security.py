@@ -5,7 +5,7 @@ the verification cache, are given by the caller (`understudy user hash` takes th
 
 Passwords are kept as scrypt hashes in the form `$scrypt$ln=14,r=8,p=1$salt$hash`, salt and hash in base64 without padding. It is
 passlib's form, so hashes made by other tools work. One verification costs 16 MiB and about 50 ms of CPU. That is meant to be dear
-for a thief and would be ruinous after a failover, when every client of the group reconnects to the new primary at once: a
+for a thief and would be ruinous when another broker leads, and every client of the group reconnects to it at once: a
 thousand connections of one application would keep the broker busy for a minute. Hence `VerificationCache`.
 
 Permissions follow RabbitMQ: regular expressions per user and vhost, searched for (not anchored) in the resource name; an

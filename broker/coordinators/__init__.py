@@ -17,7 +17,7 @@ broker: ``[transactions] coordinator = "NAME"``. A core makes its own object; a 
 4. ``run_prepare_ordered`` gives each transaction its commit sequence number (CSN) and its one record, PREPARE, and then runs
    every participant's ``prepare_ordered``. One append and one fsync carry the whole group.
 5. PREPARE is stable: the transaction is decided, and all queues change. The host runs every participant's ``commit_ordered``, in
-   the order of the CSN, and answers the client. A backup may refuse instead: ``rolled_back``.
+   the order of the CSN, and answers the client. Another broker of a group may refuse instead: ``rolled_back``.
 6. The record COMMIT is stable, whenever that is: nobody needs the PREPARE any more. The host calls ``unlog``.
 
 **Who decides what.** A coordinator chooses the order, the time and refusals. It cannot commit what a participant has refused,

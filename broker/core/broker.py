@@ -125,7 +125,7 @@ class Broker:
     # -- leading --------------------------------------------------------------------------------------------------
 
     def lead(self, epoch: int, name: str, transients_lost: bool) -> int:
-        """Begin ``epoch`` as its primary: append EPOCH, make every queue ready to serve. Returns EPOCH's offset.
+        """Begin ``epoch`` and lead it: append EPOCH, make every queue ready to serve. Returns EPOCH's offset.
 
         Nothing is answered before :meth:`serve`, which is called when the epoch is known to be acknowledged.
         """

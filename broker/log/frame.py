@@ -1,7 +1,7 @@
 """Frames: the two things a journal is made of, byte by byte.
 
-A BATCH frame is a piece of the replicated log. It is encoded once; the same bytes go to the journal of the primary,
-over every link, and into the journal of every backup, so nobody encodes, and nobody computes a checksum, twice.
+A BATCH frame is a piece of the replicated log. It is encoded once; the same bytes go to the journal of the broker that
+leads, over every link, and into the journal of every other broker, so nobody encodes, and nobody computes a checksum, twice.
 
     offset  0  4s  magic b"USLB"
             4  u8  version (1)
@@ -10,7 +10,7 @@ over every link, and into the journal of every backup, so nobody encodes, and no
             8  u32 epoch under which the batch was written
            12  u64 first_offset: log offset of the first record
            20  u32 count: how many log offsets the batch spans
-           24  u64 stable: the stable offset that the primary knew when it encoded the batch
+           24  u64 stable: the stable offset that was known when the batch was encoded
            32  u32 payload length
            36  u32 crc32 of bytes 0..35 and the payload
            40      payload
@@ -339,7 +339,7 @@ def encode_cut(offset: int, rest: bytes = b"") -> bytes:
     Args:
         offset: the last log offset that is kept; 0 kills the whole log, after which a batch may begin at any offset
             (`Log.restart_at`).
-        rest: anything the owner wants to keep with the cut (the epoch, the base of a catch-up).
+        rest: anything the owner wants to keep with the cut (how far the log was stable).
     """
     return encode_note(KIND_CUT, _U64.pack(offset) + rest)
 

@@ -1,4 +1,4 @@
-"""The batches that are still in memory, to be sent (again) to a backup that lacks them."""
+"""The batches that are still in memory, to be sent (again) to a broker that lacks them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Batch(NamedTuple):
 class KeptLog:
     """A window over the newest batches of the log.
 
-    Trimming never takes what a caller says is still needed: what is not applied, since a catch-up begins there, and what was
-    told to be stable may have to become so anew. Above that it keeps up to ``limit_bytes``, so that a backup that was away for
-    a moment resumes instead of catching up.
+    Trimming never takes what a caller says is still needed: what is not applied, since a broker without a log is sent what follows
+    it, and what was told to be stable may have to become so anew. Above that it keeps up to ``limit_bytes``, so that a broker that
+    was away for a moment resumes instead of being filled anew.
     """
 
     __slots__ = ("_batches", "_dropped", "_dropped_bytes", "bytes", "limit_bytes")
@@ -52,7 +52,7 @@ class KeptLog:
         self._dropped_bytes += size
 
     def cut(self, offset: int) -> None:
-        """Drop batches that end after ``offset``. Cuts fall between batches (see ``ha``), or before the window."""
+        """Drop batches that end after ``offset``. Cuts fall between batches, or before the window."""
         batches = self._batches
         while batches and batches[-1].last > offset:
             self.bytes -= len(batches.pop().frame)
@@ -109,7 +109,7 @@ class KeptLog:
         """Batches from ``cursor`` on, oldest first.
 
         Raises:
-            IndexError: they have been trimmed: the backup needs a catch-up.
+            IndexError: they have been trimmed: the other broker has to be filled anew.
         """
         start = cursor - self._dropped
         if start < 0:

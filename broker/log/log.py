@@ -1,12 +1,13 @@
 """The in-memory end of the log: what was appended, what is durable here, what is stable, what waits to be applied.
 
-The same object serves a primary, which appends records (``append``) and closes them into batches once a turn, and a
-backup, which receives closed batches (``receive``). On both, a record that changes queues is put on ``pending`` with its
-kind of change, and nothing is applied before the stable position has passed it: so nothing applied is ever
+The same object serves a broker that leads, which appends records (``append``) and closes them into batches once a turn, and a
+broker that follows, which receives closed batches (``receive``). On both, a record that changes queues is put on ``pending`` with
+its kind of change, and nothing is applied before the stable position has passed it: so nothing applied is ever
 undone, and cutting a tail never touches a queue (docs/replication.md, One log).
 
 ``pending`` holds (offset, change, argument), see `pending.py`. The function that applies a change (`Log.applies`) returns False
-to say "not yet" (a backup that meets a PREPARE before it knows the decision); the log then stops there and tries again later.
+to say "not yet" (a broker that follows and meets a PREPARE before it knows the decision); the log then stops there and tries again
+later.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Log:
         holds_large: something large may stand in the open batch: its octets are not joined.
         newest_kind: of records that may be appended: see :meth:`confine`.
 
-    Invariant: ``applied <= stable <= end`` and ``applied <= durable <= end``, except that a backup may be told of a
+    Invariant: ``applied <= stable <= end`` and ``applied <= durable <= end``, except that a follower may be told of a
     stable position beyond its own end (it then applies up to its end). ``stable`` never goes back within an epoch.
     """
 
@@ -66,12 +67,12 @@ class Log:
         """Let ``apply`` apply the entries of the kind ``change``; it gets their argument."""
         self._appliers[change] = apply
 
-    # -- primary --------------------------------------------------------------------------------------------------
+    # -- leading --------------------------------------------------------------------------------------------------
 
     def begin_epoch(self, epoch: int) -> None:
         """From the next record on, this broker writes ``epoch``. The open batch must have been closed.
 
-        What is not applied has to become stable anew, under this epoch. That an earlier primary
+        What is not applied has to become stable anew, under this epoch. That an earlier leader
         called it stable may have hung on a record behind it that was cut since: the ROLLBACK of a transaction that a broker
         refuses lets that broker acknowledge the PREPARE.
         """
@@ -121,7 +122,7 @@ class Log:
         self.kept.append(batch)
         return batch
 
-    # -- backup ---------------------------------------------------------------------------------------------------
+    # -- following ------------------------------------------------------------------------------------------------
 
     def receive(self, batch: Batch) -> None:
         """Take a closed batch that continues this log (its records are decoded by the caller)."""
@@ -134,7 +135,7 @@ class Log:
         self.kept.append(batch)
 
     def cut(self, offset: int) -> None:
-        """Drop everything after ``offset`` (the last position shared with the primary).
+        """Drop everything after ``offset`` (the last position shared with the leader).
 
         Raises:
             AssertionError: an applied record would be undone, which the protocol excludes.
@@ -156,7 +157,7 @@ class Log:
         self._transient = False
 
     def restart_at(self, base: int, epochs: list[tuple[int, int]]) -> None:
-        """Forget the log and go on after ``base``: the start of a catch-up."""
+        """Forget the log and go on after ``base``: a state without messages follows."""
         self.pending.clear()
         self.kept.clear()
         self.epochs = EpochHistory(epochs)

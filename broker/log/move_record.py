@@ -6,8 +6,8 @@ queue's limit or time to live moves a large message for nothing. Two cases need 
 - A persistent message of a queue that is not durable stands in no journal, and enters a durable queue: it is to survive a restart.
 - An outlet, which reads the journal alone, sends what enters the queue (``core/moving/moved_bodies.py``).
 
-A broker that lacks the message that leaves (it has restarted, and the message was transient; or a catch-up has not brought it)
-cannot put it anywhere: a catch-up brings it to the queues that it has entered (``replicator/catch_up.py``).
+A broker that lacks the message that leaves (it has restarted, and the message was transient; or what fills its log has not brought
+it) cannot put it anywhere: the plugin that fills the log brings it to the queues that it has entered.
 
 Payload: ``queue id u64 | id u64 | reason u8 | body u8 | size u64 | targets u16 | (queue id, id, deadline ms) each | message``. The
 message is that of an ENQUEUE, its body of ``size`` octets is there if ``body`` is 1.

@@ -1,10 +1,10 @@
 """Positions in the log, and the history of epochs that makes two logs comparable.
 
 An *offset* counts records from 1; 0 is "before everything". Offsets are contiguous within a log, across epochs. An
-*epoch* is the reign of one primary. Only that primary appends under it, so two logs that hold a record of the same
+*epoch* is the reign of one broker. Only that broker appends under it, so two logs that hold a record of the same
 (epoch, offset) hold the same record, and the same prefix before it: the property that Raft's log matching and
 RocketMQ's controller rely on. From it follows the one rule of rejoining: keep the log up to the last position shared
-with the primary, cut the rest.
+with the leader, cut the rest.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class EpochHistory:
         """The last offset at which this log (up to ``end``) and another (its starts and end) hold the same record.
 
         The newest epoch that both have begun at the same offset is found; the shorter of the two stretches of that
-        epoch is common, and so is everything before it. Logs may begin late (after a catch-up): an epoch that only one
+        epoch is common, and so is everything before it. Logs may begin late (behind a state): an epoch that only one
         of them still lists is no obstacle as long as a newer one agrees.
         """
         ours = self._starts

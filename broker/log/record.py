@@ -2,7 +2,7 @@
 
 A record is ``kind u8 | payload length u32 | payload``; everything is big-endian. Records stand in batches (``frame``);
 a batch gives them their offsets, so a record does not repeat its own. The top bit of the kind marks a *transient* record:
-it travels to the backups like any other, but a journal keeps only its place (a HOLE), for transient messages and
+it travels to other brokers like any other, but a journal keeps only its place (a HOLE), for transient messages and
 non-durable queues must not outlive the group.
 
 A message and the queues it goes to are ONE record, with one small entry per queue inside: the body is there once,
@@ -86,7 +86,8 @@ NEWEST_KINDS: Final[dict[int, int]] = {
 """Format to the newest kind of record that a log of it may hold.
 
 Kinds are numbered in the order in which they came, and the bytes of a kind never change: what changes gets a new one. So a number
-tells who can read a record, and a primary holds back whatever its group cannot (``Log.confine``). No record has the number 21.
+tells who can read a record, and the broker that leads holds back whatever its group cannot (``Log.confine``). No record has the
+number 21.
 """
 TOPOLOGY: Final = frozenset(
     (
@@ -750,13 +751,13 @@ def decode_dtx_forget(buf: bytes, at: int) -> BranchName:
     return vhost, Xid.decode(buf, at)[0]
 
 
-def encode_epoch(epoch: int, primary: str, transients_lost: bool, time_ms: int) -> bytes:
-    body = _EPOCH.pack(epoch, transients_lost, time_ms) + short(primary)
+def encode_epoch(epoch: int, leader: str, transients_lost: bool, time_ms: int) -> bytes:
+    body = _EPOCH.pack(epoch, transients_lost, time_ms) + short(leader)
     return HEAD.pack(EPOCH, len(body)) + body
 
 
 def decode_epoch(buf: bytes, at: int) -> tuple[int, str, bool, int]:
-    """(epoch, primary's broker id, whether transient messages ended here, wall-clock ms)."""
+    """(epoch, id of the broker that leads it, whether transient messages ended here, wall-clock ms)."""
     epoch, lost, time_ms = _EPOCH.unpack_from(buf, at)
     return epoch, read_short(buf, at + _EPOCH.size)[0], bool(lost), time_ms
 

@@ -1,7 +1,7 @@
 """The RETURN record: messages come back to their queues, with how often each has failed there and when each is due again.
 
-Counts are totals, not steps. So a record that a catch-up has overtaken is told from a newer one, and passed over: `hand_outs` grows
-with each return of a message.
+Counts are totals, not steps. So a record that a later state has overtaken is told from a newer one, and passed over: `hand_outs`
+grows with each return of a message.
 
 Payload: ``queues u32 | (queue id u64, messages u32, (id u64, failures u32, hand-outs u32, due ms u64) each) each``.
 """

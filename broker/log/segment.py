@@ -152,7 +152,7 @@ class JournalIdentity:
     """Whose journal it is. Both names stand in every segment, so that a directory is never opened for somebody else.
 
     Args:
-        group_id: of the HA group; 1 to 200 bytes in UTF-8.
+        group_id: of the group of brokers; 1 to 200 bytes in UTF-8.
         broker_id: of this broker; the same range.
     """
 

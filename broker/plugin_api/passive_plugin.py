@@ -46,7 +46,7 @@ class PassivePlugin:
         """On the broker that leads: a message is handed to a client, by a delivery or by basic.get."""
 
     def leading_changed(self, leads: bool) -> None:
-        """This broker leads from now on (alone, or as the primary), or does so no more. At first it does not."""
+        """This broker leads from now on (alone, or in its group), or does so no more. At first it does not."""
 
     def tick(self, now_ms: int) -> None:
         """Time passes, some twenty times a second. ``now_ms`` is monotonic."""

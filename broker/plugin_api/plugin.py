@@ -1,7 +1,7 @@
 """The plugin API: what a plugin may hook, and how plugins are found.
 
 A plugin is a class named by an entry point of the group ``understudy.plugins`` and switched on in the configuration
-(``[plugins] ha = true``). Hooks are synchronous and short; they run inside the broker's turn. None of them can fail a
+(``[plugins] NAME = true``). Hooks are synchronous and short; they run inside the broker's turn. None of them can fail a
 transaction that has been decided: what a commit hook raises is an error of the plugin and ends the process.
 
 That is the plugin that extends the core; there is one at most. Any number of passive ones may watch: ``passive_plugin.py``.
@@ -32,7 +32,7 @@ class PluginError(UnderstudyError):
 
 
 class TransactionObserver(Protocol):
-    """Sees one transaction on the primary, in the order of the client's operations."""
+    """Sees one transaction on the broker that leads, in the order of the client's operations."""
 
     def publish(self, tx: TxBuffer, queues: list[Queue], deadlines_ms: list[int], message: Message) -> None:
         """The transaction enqueues ``message`` on ``queues``, all of them replicated.

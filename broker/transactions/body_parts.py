@@ -1,8 +1,8 @@
 """BodyParts: bodies of a transaction that stand in the log in parts.
 
 A part is an event of its transaction, and so is the message that names the parts
-(``docs/decisions/0032-large-bodies-stand-in-parts.md``). A primary has the body before its first part is appended; a backup
-gathers it, and it is whole when the message's record comes.
+(``docs/decisions/0032-large-bodies-stand-in-parts.md``). The broker that leads has the body before its first part is appended;
+another gathers it, and it is whole when the message's record comes.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ class BodyParts:
         self._bodies: dict[int, PartedBody] = {}
 
     def begin(self, message: Message) -> PartedBody:
-        """Primary: the first part of the body of ``message`` is about to be appended at its offset."""
+        """Leading: the first part of the body of ``message`` is about to be appended at its offset."""
         number = len(self._bodies) + 1
         body = self._bodies[number] = PartedBody(number, message.offset, message)
         return body
 
     def gather(self, offset: int, number: int, start: int, octets: bytes) -> bool:
-        """Backup: take the part at ``offset``, which begins at ``start`` of its body.
+        """Following: take the part at ``offset``, which begins at ``start`` of its body.
 
         Returns:
             False if earlier parts are not here: they have gone with their segment, since their message is over.

@@ -1,7 +1,7 @@
 """DtxBranch: what the log says of a transaction that has been prepared for a transaction manager.
 
 A branch is a :class:`~understudy.broker.transactions.tx_buffer.TxBuffer` like any other until DTX_PREPARE stands behind its
-events. From then on it has one of these, outlives its primary, and ends by a PREPARE (which gives ids and CSN, and is the commit
+events. From then on it has one of these, outlives its epoch, and ends by a PREPARE (which gives ids and CSN, and is the commit
 record) or a ROLLBACK.
 """
 
@@ -32,7 +32,7 @@ class DtxBranch:
 
     Attributes:
         offset: of the record.
-        time_ms: wall clock of the primary.
+        time_ms: wall clock of the broker that led.
         events, digest, durable_events, durable_digest: as PREPARE states them of a local transaction.
     """
 
@@ -52,7 +52,7 @@ class Completion:
 
     Attributes:
         offset: of the record that completed it.
-        time_ms: wall clock of the primary.
+        time_ms: wall clock of the broker that led.
     """
 
     committed: bool

@@ -51,7 +51,7 @@ class Outcomes:
         low_water: of own ids up to this one it is not known any more whether they committed.
         forgotten: names that committed and are not kept any more.
         unbarred_upto: offset of the newest outcome that barred a name and was trimmed since this table was made. In memory only: it
-            concerns transactions that were open then, and these do not survive their primary.
+            concerns transactions that were open then, and these do not survive their epoch.
     """
 
     def __init__(self) -> None:

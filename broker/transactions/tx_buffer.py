@@ -1,9 +1,9 @@
-"""TxBuffer: one transaction, its content and its state, the same object on the primary and on every backup.
+"""TxBuffer: one transaction, its content and its state, the same object on every broker.
 
 ``LIFE`` is the table of its states and moves; docs/replication.md shows it as a diagram. `TxBuffer` alone writes its own fields.
 
-On the primary a channel fills it; on a backup the tx-queue's records do. Its events stand in the order in which the
-client made them. Digest and counts are what PREPARE states and a backup checks: they chain over the heads of the event
+On the broker that leads a channel fills it; on others the tx-queue's records do. Its events stand in the order in which the
+client made them. Digest and counts are what PREPARE states and other brokers check: they chain over the heads of the event
 records, so two buffers with the same digest hold the same events for the same queues.
 """
 
@@ -88,13 +88,13 @@ Offset 0: never logged, because it concerns only queues whose messages are not i
 class TxBuffer:
     """One transaction's events, its PREPARE if it has one, and its outcome.
 
-    ``decided`` is called once, with the outcome, when that has been applied (primary: the channel that waits).
+    ``decided`` is called once, with the outcome, when that has been applied (leading: the channel that waits).
     ``outcome_offset`` is the offset of the COMMIT, ROLLBACK or EPOCH that decides it in this log, 0 for none: a cut may take it
     away again. ``transient_at`` holds the offsets of transient events: whether an event is one is judged once, when it is recorded,
     by the queues that are there then. ``unlogged_queues`` are those outside the log to which it brings something. ``branch`` is
     there from its DTX_PREPARE on, if it has one; ``owner`` is who says commit. ``timed``: it had an event of the kind
     TX_ENQUEUE_TIMED. ``own``: it is a message that was published outside of transactions, and nothing else. ``parts`` is there if
-    it has had a part of a body. ``ids`` are those of messages that are to come once (primary; ``core/moving/deduplicating.py``).
+    it has had a part of a body. ``ids`` are those of messages that are to come once (leading; ``core/moving/deduplicating.py``).
     """
 
     __slots__ = (
@@ -129,7 +129,7 @@ class TxBuffer:
     def __init__(
         self, tx_id: int, name: str = "", may_be_cut: bool = False, *, opened_ms: int = 0, own: bool = False
     ) -> None:
-        """``may_be_cut``: a backup's; it keeps what :meth:`cut` needs to go back to any event."""
+        """``may_be_cut``: of a broker that follows; it keeps what :meth:`cut` needs to go back to any event."""
         self.tx_id = tx_id
         self.name = name
         self.state = TxState.OPEN
@@ -204,7 +204,7 @@ class TxBuffer:
         self._move(TxEvent.FORGOTTEN)
         self.reason = reason
 
-    # -- whom it concerns on a primary ----------------------------------------------------------------------------
+    # -- whom it concerns on a broker that leads ------------------------------------------------------------------
 
     def observed_by(self, observer: Any) -> None:
         """Let ``observer`` see the transaction; None ends that."""
@@ -409,7 +409,7 @@ class TxBuffer:
         return self._counts if self._counts or self._marks is None else self._stated_counts()
 
     def _stated_counts(self) -> dict[int, int]:
-        """The counts of a backup, where records state the places. They are asked for a few times at most."""
+        """The counts of a broker that follows, where records state the places. They are asked for a few times at most."""
         counts: dict[int, int] = {}
         for offset, message, content in self.events:
             if offset and message is not None:

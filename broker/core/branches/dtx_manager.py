@@ -11,8 +11,9 @@ Before DTX_PREPARE stands in the log a branch is this process's alone, and anyth
 fact of the log: a broker that is promoted, or started, finds it there (:meth:`DtxManager.adopt`) and locks what it takes away.
 
 Nothing here waits: a verb that is not answered at once is answered by the log, through the channel's ``answered``. Who asks for a
-branch that is not there is told so only when every listed broker has acknowledged this primary since (``OpenBatch.barrier``): an
-ex-primary knows nothing of branches that its successor has prepared, and a manager takes 404 for "that commit was done".
+branch that is not there is told so only when every listed broker has acknowledged this one since (``OpenBatch.barrier``): a
+broker that was replaced knows nothing of branches that its successor has prepared, and a manager takes 404 for "that commit was
+done".
 
 Source: AMQP 0-10, class dtx; X/Open XA. For clients: docs/dtx.md.
 """
@@ -449,9 +450,10 @@ class DtxManager:
         return work
 
     def _say(self, answer: Answer, status: XaStatus) -> None:
-        """Answer what is known here, once every listed broker has acknowledged this primary since now.
+        """Answer what is known here, once every listed broker has acknowledged this one since now.
 
-        An ex-primary must not: its successor may have rolled back what is prepared here, or prepared anew what has failed here.
+        A broker that was replaced must not: its successor may have rolled back what is prepared here, or prepared anew what has
+        failed here.
         """
         self._broker.completions.complete(self._broker.batch.barrier(), answer, status)
 

@@ -1,6 +1,6 @@
-"""CarrierHeader: what a broker that carries a client tells the primary of it.
+"""CarrierHeader: what a broker that carries a client tells the broker that leads of it.
 
-A backup has authenticated the client, and has agreed with it on channel_max, frame_max and heartbeat. The primary goes on at
+The carrier has authenticated the client, and has agreed with it on channel_max, frame_max and heartbeat. The other goes on at
 connection.open. The header travels behind the handshake of a link, so only a broker of the group can say it; it carries no
 password. Its octets are one field table of AMQP, because client properties are one: the decoder of tables takes any octets.
 """

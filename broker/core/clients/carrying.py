@@ -1,11 +1,11 @@
 """Carrying: decides what becomes of clients that have reached a broker which does not serve them.
 
-A client arrives at connection.open. It waits while no primary is known; then a connection to the primary is dialed for it, and
-the octets of both go to and fro. A dial that fails because the primary is about to change is tried again. A broker that begins
+A client arrives at connection.open. It waits while no broker is known to lead; then a connection to that broker is dialed for it,
+and the octets of both go to and fro. A dial that fails because another broker is about to lead is tried again. A broker that begins
 to serve takes its waiting clients in. After ``wait_ms`` a client is handed back to the broker of the moment, which refuses it
 (320). This object lives as long as the process, whose cores come and go: the edge asks it again at each tick.
 
-A client that was carried here is not carried on: the primary is the end of the way, and there is no loop.
+A client that was carried here is not carried on: the broker that leads is the end of the way, and there is no loop.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from understudy.broker.core.clients.reception import Reception
 
 RETRY_MS: Final = 200
-"""After a dial that failed no other is made for so long, unless the primary has changed."""
+"""After a dial that failed no other is made for so long, unless another broker leads by then."""
 DIALS: Final = 8
 """So many dials are under way at once: the other end keeps places for 64 handshakes, of all brokers."""
 PARTING_MS: Final = 2_000
-"""So long a former primary has to end its connections itself, with its last answers."""
+"""So long a broker that led has to end its connections itself, with its last answers."""
 
 
 @attrs.frozen
@@ -38,7 +38,7 @@ class Destination:
 
 
 def clients_are(reception: Reception) -> str:
-    """Fate of a client that comes now: ``served``, ``carried``, ``waiting`` (for a primary) or ``refused``."""
+    """Fate of a client that comes now: ``served``, ``carried``, ``waiting`` (for a broker that leads) or ``refused``."""
     if not reception.refusal:
         return "served"
     if reception.carrying is None:
@@ -83,7 +83,7 @@ class Carried:
     """One client.
 
     Attributes:
-        client: as the primary is told of it.
+        client: as the broker that leads is told of it.
         rest: octets behind its connection.open, so far.
         end: its sockets.
         to: the broker that it is carried to, or that is dialed for it; None while it waits.
@@ -111,7 +111,7 @@ class Carried:
 class CarryingStatistics:
     """Counts: of the moment (waiting, carried), and since the process began.
 
-    ``refused`` clients found no room, or no primary in time.
+    ``refused`` clients found no room, or no broker that leads in time.
     """
 
     waiting: int
@@ -247,7 +247,7 @@ class Carrying:
     # -- what the edge tells --------------------------------------------------------------------------------------
 
     def accepted(self, carried: Carried) -> None:
-        """The primary has taken the client: octets go to and fro."""
+        """The broker that leads has taken the client: octets go to and fro."""
         assert carried.stage is _Stage.DIALS, f"a client that {carried.stage.value} was accepted"
         assert carried.to is not None
         self._dialing -= 1

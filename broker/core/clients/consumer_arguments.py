@@ -2,7 +2,7 @@
 
 ``x-priority`` says which consumer is served first (`consumer_order`). ``x-consumer-timeout`` is how long the consumer may hold a
 message (`consumer_timeouts`), instead of what its queue or the broker says. ``x-cancel-on-ha-failover`` asks to be cancelled when
-the queue's primary changes. A consumer never outlives its primary here, since its connection ends, so there is nothing to do.
+another broker leads. A consumer never outlives the leading of its broker, since its connection ends: nothing is to be done.
 
 Any other argument is passed over.
 

@@ -2,7 +2,8 @@
 
 A client consumes from `NAME`, and publishes with that name as reply-to: the broker puts a name of the channel's own in its place
 (`PREFIX` and 128 random bits). What is published to that name through the default exchange goes to that channel, as long as its
-consumer is there; else it is unroutable, and comes back if it is mandatory. After a failover that is so for every earlier name.
+consumer is there; else it is unroutable, and comes back if it is mandatory. When another broker leads, that is so for every earlier
+name.
 
 Behind the name stands an exclusive queue of the connection: replies are outside the log, on no other broker, and gone with the
 channel. A client cannot bind it.

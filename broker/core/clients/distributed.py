@@ -218,7 +218,7 @@ class Distributed:
         asker.answer(XaStatus.OK)
 
     def _has_failed(self, asker: Asker, work: BranchWork) -> None:
-        """Nothing is started. An ex-primary must not say so: its successor may have one of that name that has not failed."""
+        """Nothing is started. A replaced broker must not say so: its successor may have one of that name that has not failed."""
         status = work.failed
         self._channel.answer_when_acknowledged(asker.key, lambda: asker.answer(status))
 

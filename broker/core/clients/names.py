@@ -68,7 +68,7 @@ class Names:
     def _waits_for_group(self, key: int, kind: int, action: Handler, args: tuple[Any, ...]) -> bool:
         """True if method ``key``, which may append a record of ``kind``, is carried out when this broker answers.
 
-        A new primary writes the oldest format until its group has linked (``ha.leading.log_format``). A refusal before that
+        A broker that begins to lead writes the oldest format until its group has linked. A refusal before that
         would tell a client to upgrade brokers that are not old.
         """
         if self._broker.role.answering or self._broker.log.may_hold(kind):

@@ -248,7 +248,7 @@ class Naming(Names):
             self._require("write", "exchange", exchange)
 
     def _waits_for_format(self, key: int, arguments: dict[str, Any], action: Handler, args: tuple[Any, ...]) -> bool:
-        """True if method ``key`` is carried out later, since this primary does not know yet if its group reads ``arguments``."""
+        """True if method ``key`` is carried out later, since this broker does not know yet if its group reads ``arguments``."""
         return not FROM_FORMAT_5.isdisjoint(arguments) and self._waits_for_group(key, record.MOVE, action, args)
 
     def _check_format(self, kind: str, name: str, arguments: dict[str, Any]) -> None:

@@ -275,7 +275,7 @@ class Transacting:
         outcome = self._applying.outcomes.named(tx.name)
         if outcome is not None:
             why = f"a transaction of that name is {outcome.text}"
-        elif broker.name_bars.is_barred(tx.name):  # not stably yet: a primary that was replaced must not say more
+        elif broker.name_bars.is_barred(tx.name):  # not stably yet: a broker that was replaced must not say more
             why = "somebody has asked what became of it"
         elif broker.transactions.named(tx.name, besides=tx) is not None:
             why = "a transaction of that name is under way"

@@ -1,1 +1,1 @@
-"""Transactions of a primary: from the first publish to the decision, and who orders commits."""
+"""Transactions of a broker that leads: from the first publish to the decision, and who orders commits."""

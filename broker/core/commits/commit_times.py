@@ -12,7 +12,7 @@ from understudy.broker.plugin_api.metrics import LATENCY_BOUNDS_US, Histogram
 class CommitTimes:
     """Times each group of one core from the turn that orders it to the turn that answers its clients.
 
-    In between are the fsync, the backups' acknowledgements and the applying. What a commit waits before its group is
+    In between are the fsync, other brokers' acknowledgements and the applying. What a commit waits before its group is
     ordered (the rest of its turn, ``group.min_wait_ms``) is not in it.
 
     Args:

@@ -19,7 +19,7 @@ def check_swap(state: BrokerState, before: str, configured: str) -> None:
     """Raise unless the coordinator ``configured`` may take over from ``before``. ``state`` is recovered and not opened.
 
     Only branches in doubt count. A transaction with its PREPARE has its place in the order, and no coordinator is asked of it
-    again: alone, the broker commits it; in a group the log of the primary decides it.
+    again: alone, the broker commits it; in a group the log of the broker that leads decides it.
 
     Raises:
         CoordinatorSwapError: the log holds branches in doubt, for which ``before`` may hold something.

@@ -1,6 +1,6 @@
 """PartedBodies: puts large bodies into the log in parts, so that small messages do not wait behind them.
 
-A record is stable when every member of the in-sync set has all of the log up to it on its disk. Behind a body of 250 MB in one
+A record is stable when every broker that must have it has all of the log up to it on its disk. Behind a body of 250 MB in one
 record that takes seconds. So a body of ``limits.parted_bytes`` or more that has come whole is appended in parts, between which
 other clients' records stand (``docs/decisions/0032-large-bodies-stand-in-parts.md``).
 
@@ -39,7 +39,7 @@ class _Waiting:
 
 
 class PartedBodies:
-    """The bodies that one primary is putting into the log.
+    """The bodies that one broker is putting into the log.
 
     Attributes:
         waiting: bodies that are not all there, in the order of their turns.

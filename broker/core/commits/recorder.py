@@ -18,7 +18,7 @@ from understudy.broker.transactions.tx_buffer import TxBuffer
 
 
 class TransactionRecorder:
-    """Appends transaction records to the log of one (primary) broker."""
+    """Appends transaction records to the log of one broker, which leads."""
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
@@ -138,7 +138,7 @@ class TransactionRecorder:
         ):  # it concerns only queues whose messages are not in the log, but its outcome may be asked for
             state.transactions[tx.tx_id] = tx
         # Never transient, though all its events may be: its outcome may be asked for after every broker has restarted, one
-        # after the other, and a refill brings no outcomes.
+        # after the other, and nothing brings outcomes that a log lacks.
         appended = self._log.append(record.encode_prepare(prepare))
         assert appended == offset
         self._taking.close_transaction(tx, prepare, offset)

@@ -1,4 +1,4 @@
-"""Transactions: what a primary does in them, from the first publish to the decision and its being told.
+"""Transactions: what the broker that leads does in them, from the first publish to the decision and its being told.
 
 One commit goes through here in this order: the channel's publishes and accepts (:meth:`Transactions.publish`,
 :meth:`~Transactions.accept`) are told to the transaction's observer; the coordinator, which holds the commit order, calls
@@ -308,7 +308,7 @@ class Transactions:
         """Called by the order, in commit order."""
         self._batch.close_dequeues()
         if tx.observer is None and (tx.branch is not None or self.engines):
-            self._observer(tx)  # its primary was another broker, or it has no event that is recorded
+            self._observer(tx)  # it began on another broker, or it has no event that is recorded
         if tx.observer is not None:
             tx.observer.prepare(tx)
         offset = self.recorder.prepare(tx, self._applying.csn + 1, self._clock.expiry_now())

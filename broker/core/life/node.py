@@ -1,7 +1,7 @@
 """BrokerNode: what one broker process is made of, less its I/O: state, recovery, broker, and at most one extension.
 
 A driver (``broker.server``, or the simulator) makes a node, shows its :attr:`recovery` the frames of the journal, calls
-:meth:`open`, and then feeds facts and ends turns. A node is never changed from primary to backup: it is dropped, and a new
+:meth:`open`, and then feeds facts and ends turns. A node that leads never follows later: it is dropped, and a new
 one is recovered.
 """
 
@@ -163,7 +163,7 @@ class BrokerNode:
 
     @property
     def urgent(self) -> bool:
-        """True if the second half of the turn gives backups or the journal something that is waited for."""
+        """True if the second half of the turn gives other brokers or the journal something that is waited for."""
         batch = self._batch
         return batch.eager or self.broker.transactions.coordinator.fresh() > 0 or batch.is_waited_for()
 
@@ -209,6 +209,6 @@ class BrokerNode:
         oldest = state.oldest_live_offset()
         if state.applying.deduplicates:
             oldest = state.id_windows.oldest_needed(checkpoint_offset, oldest)
-        if oldest <= state.log.start:  # a message from before a catch-up: its segment is dead but for it
+        if oldest <= state.log.start:  # a message from before the log began: its segment is dead but for it
             return 0
         return min(oldest - 1, checkpoint_offset)

@@ -253,8 +253,8 @@ class Recovery:
     def _fill_gap(self, meta: Meta) -> None:
         """``meta`` states what the gap did, as it was applied then.
 
-        More may be applied here: batches before the checkpoint state how far the log was stable, and a backup applies that after it
-        has given them to its journal.
+        More may be applied here: batches before the checkpoint state how far the log was stable, and a broker that follows applies
+        that after it has given them to its journal.
         """
         state = self._state
         since = [raw for offset, raw in self._behind_gap if meta.offset < offset <= state.log.applied]

@@ -7,19 +7,19 @@ same moment shares one batch, one fsync and one write a socket.
 A turn, step by step, and what each step waits for:
 
 1. **answer**: what became stable is applied, consumers are served, whatever waited for it is released. It waits for the
-   stable position: the fsync here, and the acknowledgements of every in-sync backup. Nothing else answers a client.
-2. **clients, early**: if no backup and no client waits for what the rest of the turn brings, the clients that have output
+   stable position: the fsync here, and the acknowledgements that a plugin asks for. Nothing else answers a client.
+2. **clients, early**: if no other broker and no client waits for what the rest of the turn brings, the clients that have output
    are written to now.
 3. **gather**: commits are ordered, what was appended becomes one batch, which goes to the journal's buffer and to the links'
    buffers. If nothing that waits was appended, it is *left* for a later turn, at most `lazy_us`.
-4. **links**: one write a link. A backup may hold a batch before the primary's own disk does; that is what acknowledgements
+4. **links**: one write a link. Another broker may hold a batch before this one's own disk does; that is what acknowledgements
    are counted for.
 5. **clients**: one write a client that has output. It holds what step 1 released, and nothing of this turn's batch.
 6. **journal**: the next group is given to the disk if none is under way. The edge may sync it on the spot; then
-   :meth:`TurnEngine.durable` is called in this step, sends a backup's acknowledgement, and asks for another turn if something
-   became stable.
-7. **after the turn**: what nobody waits for. A backup applies. A slice is done of what was put off (``core/queues/put_off.py``);
-   the next turn follows at once, behind what has arrived meanwhile.
+   :meth:`TurnEngine.durable` is called in this step, sends the acknowledgement of a broker that follows, and asks for another turn
+   if something became stable.
+7. **after the turn**: what nobody waits for. A broker that follows applies. A slice is done of what was put off
+   (``core/queues/put_off.py``); the next turn follows at once, behind what has arrived meanwhile.
 
 The engine does no I/O and decides no more than this order. The server (``broker.server.turn.node_driver``) and the simulator
 (``tests/simulator/sim_node.py``) drive the same engine.
@@ -117,7 +117,7 @@ class TurnEngine:
 
         Args:
             at_once: it came alone, as far as is known. A broker that does not lead ends the turn here and now: it hears from
-                its primary alone, so nothing else could be ready and share the turn.
+                the broker that leads alone, so nothing else could be ready and share the turn.
         """
         if self.asked:
             return
@@ -155,7 +155,7 @@ class TurnEngine:
         """More of the journal is fsynced.
 
         Returns:
-            Whether a turn follows. If none does, a backup's acknowledgement has been written already.
+            Whether a turn follows. If none does, the acknowledgement of a broker that follows has been written already.
         """
         node, gate_port = self.node, self._gate_port
         if node is None or gate_port is None:

@@ -1,1 +1,1 @@
-"""Messages that may not stay, come back, come late or twice: what a primary does with them."""
+"""Messages that may not stay, come back, come late or twice: what the broker that leads does with them."""

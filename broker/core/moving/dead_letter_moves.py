@@ -1,4 +1,4 @@
-"""Moving: what a primary does with messages that may not stay: it sends them to a dead-letter exchange, or lets them go.
+"""Moving: what the broker that leads does with messages that may not stay: it dead-letters them, or lets them go.
 
 A message leaves its queue and enters others by one record (``log/move_record.py``), so no crash leaves it in both, or in
 neither. It is routed by the newest registry, when the record is written; the queues change when that is stable.
@@ -202,7 +202,7 @@ class Moving:
     def refused(self, queue: Queue, message: Message) -> None:
         """``queue`` is full and does not take ``message``, which is not in any queue: its dead-letter exchange gets it.
 
-        A new primary does that when it answers: before, it does not know if its group reads a MOVE.
+        A broker that begins to lead does that when it answers: before, it does not know if its group reads a MOVE.
         """
         rule, broker = queue.dead_letters, self._broker
         if rule is None:

@@ -1,4 +1,4 @@
-"""Deduplicating: a primary judges whether a message was published before, and drops it then.
+"""Deduplicating: the broker that leads judges whether a message was published before, and drops it then.
 
 **Outside of transactions** the answer is known when the message comes: its id is in the window, or a record brings it that is
 appended, or neither. A duplicate is confirmed when all that stands before it is stable. If a transaction that is being committed
@@ -9,8 +9,8 @@ transaction. What others publish meanwhile is found at the commit: the transacti
 again, when the id is known. Between its close and its decision a transaction claims its ids. A branch may be in doubt for days, so
 a publish of such an id is refused instead of waiting.
 
-All decisions are the primary's. Other brokers see messages that are there and none that were dropped, so windows decide nothing
-about what a backup holds.
+The broker that leads decides alone. Other brokers see messages that are there and none that were dropped, so windows decide nothing
+about what those hold.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Deduplicating:
             go_on()
 
     def adopt(self, tx: TxBuffer) -> None:
-        """Claim the ids of ``tx``, a branch in doubt that an earlier primary has prepared."""
+        """Claim the ids of ``tx``, a branch in doubt that was prepared before this broker led."""
         queues = self._broker.state.queues
         ids = tx.message_ids()
         for _, message, targets in tx.events:

@@ -1,11 +1,12 @@
-"""Delays: a primary hands out messages that were withheld, when they are due.
+"""Delays: the broker that leads hands out messages that were withheld, when they are due.
 
 Each queue has a heap of its withheld messages (``core/queues/queue_returns.py``). Here is a heap of these queues, by the
 message that wakes first. So a look takes as many steps as messages are due, whatever number is withheld. `AT_ONCE` wake in one
 look, the others in the next turn.
 
-Due times are wall-clock ms, which the primary has decided and the log has: any later primary keeps them. All go by the clock that
-times to live go by (``core/turn/expiry_clock.py``): a wall clock that jumps makes nothing due at once, and nothing late for ever.
+Due times are wall-clock ms, which are decided once and stand in the log: any later broker that leads keeps them. All go by the
+clock that times to live go by (``core/turn/expiry_clock.py``): a wall clock that jumps makes nothing due at once, and nothing late
+for ever.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Expiry: a primary lets go of messages (`message_expiry`), unused queues and exchanges, and outcomes whose time has come."""
+"""Expiry: the broker that leads lets go of messages, unused queues and exchanges, and outcomes whose time has come."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Expiry:
             self._trim_outcomes()
 
     def _expire_queues(self) -> None:
-        """Delete queues that were unused for ``x-expires``, and auto-delete queues whose consumers went with an earlier primary."""
+        """Delete queues that were unused for ``x-expires``, and auto-delete queues whose consumers went with an earlier epoch."""
         broker = self._broker
         for queue in list(broker.state.topology.registry.queues()):
             if queue.deleted or queue.consumers or queue in broker.moving.waiting:
@@ -61,7 +61,7 @@ class Expiry:
     # -- auto-delete: what was never used is not deleted, whoever leads (AMQP 0-9-1, queue.declare and exchange.declare) ----
 
     def note_consumer(self, queue: Queue) -> None:
-        """Record the first consumer of an auto-delete ``queue``: a later primary cannot know of it otherwise."""
+        """Record the first consumer of an auto-delete ``queue``: a later epoch cannot know of it otherwise."""
         if not queue.auto_delete or queue.had_consumer:
             return
         if not queue.level.declared_in_log:
@@ -92,7 +92,7 @@ class Expiry:
         )
 
     def adopt_exchanges(self) -> None:
-        """This broker begins to lead: note the auto-delete exchanges whose bindings went with an earlier primary.
+        """This broker begins to lead: note the auto-delete exchanges whose bindings went with an earlier epoch.
 
         They were of exclusive queues, say, which the log does not know. No client will unbind the last of them.
         """
@@ -123,7 +123,7 @@ class Expiry:
         self._adopted = {}
 
     def _trim_outcomes(self) -> None:
-        """Forget outcomes that are older than their time to live, by this primary's own monotonic clock."""
+        """Forget outcomes that are older than their time to live, by this broker's own monotonic clock."""
         broker = self._broker
         limits = broker.limits
         outcomes = broker.state.applying.outcomes

@@ -1,7 +1,7 @@
-"""Returning: what a primary does with messages that come back to a queue that counts (``core/queues/return_rule.py``).
+"""Returning: what the broker that leads does with messages that come back to a queue that counts (``core/queues/return_rule.py``).
 
 A message that has failed too often leaves its queue. Any other is written in a RETURN (``log/return_record.py``), and is handed out
-again when that is stable. Else a client would be told of a failure that is forgotten with this primary.
+again when that is stable. Else a client would be told of a failure that is forgotten with this broker.
 
 What *failed* is: a consumer rejects the message, or its channel ends while it has the message. Docs/amqp.md has the table.
 """

@@ -4,8 +4,8 @@ A dict that grows is copied as a whole: one of 699,051 entries holds the event l
 the group at the same place of the log. A *page* is a dict of the entries whose ids have all but the last ``PAGE_BITS`` bits
 in common: at most 4,096, of which a copy takes 0.1 ms. Ids of one queue follow one another, so that pages are full.
 
-Refused: one list and a base id (ids have gaps, of epochs and of a catch-up); dicts that are closed when they are full, whatever
-ids they hold (a look-up would have to ask each of them).
+Refused: one list and a base id (ids have gaps, of epochs and of a log that is filled); dicts that are closed when they are full,
+whatever ids they hold (a look-up would have to ask each of them).
 """
 
 from __future__ import annotations

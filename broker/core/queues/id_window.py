@@ -1,10 +1,10 @@
 """IdWindow: the ids of messages that came to one queue, or through one exchange.
 
 What it remembers follows from the log: an id is noted where the record of its message is applied, in log order, on every broker.
-So a failover forgets nothing. Nothing is forgotten because time passes, for clocks differ: a primary asks whether an id is still
-young enough. That keeps windows equal, and a broker that was caught up merges what it gets.
+So a new leader forgets nothing. Nothing is forgotten because time passes, for clocks differ: the leader asks whether an id is still
+young enough. That keeps windows equal, and a broker that is brought ids merges what it gets.
 
-Beside that a primary keeps which ids are on their way (``coming``, ``claims``). They are in no record.
+Beside that the leader keeps which ids are on their way (``coming``, ``claims``). They are in no record.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class IdWindow:
         of_exchange: the window is an exchange's; else a queue's.
         since: offset of the record that began the window; 0 if it is not known. An older id is of another exchange of that name.
         noted: id to where and when it came, the oldest first.
-        coming: id to the offset of the record that brings it, which is not applied yet (primary).
-        claims: id to the transaction that brings it (primary).
+        coming: id to the offset of the record that brings it, which is not applied yet (leading).
+        claims: id to the transaction that brings it (leading).
     """
 
     __slots__ = ("claims", "coming", "noted", "of_exchange", "rule", "since")

@@ -1,9 +1,9 @@
-"""IdWindows: all windows of one broker, which records note ids in, and what a catch-up or a checkpoint says of them.
+"""IdWindows: all windows of one broker, which records note ids in, and what a state without messages says of them.
 
 A queue has its window itself (`Queue.window`), for it ends with the queue. Windows of exchanges are kept here, by name: the
 registry is made anew with each cut.
 
-**The time.** A commit has one. An ENQUEUE has none: a primary that publishes to a window with a time to live states the time
+**The time.** A commit has one. An ENQUEUE has none: a broker that publishes to a window with a time to live states the time
 before, by a record ID_TIME, if the last one is too old. Of an epoch without one the time is not known; what came then is remembered
 until it is one of too many. A time in each ENQUEUE was refused: it would be another kind, with eight octets for each message, and
 only such windows need it.

@@ -3,9 +3,10 @@
 The order is strict: a ready message is never overtaken by one of a lower priority. Messages of one priority keep the order of their
 ids. A message that comes back takes its old place: its priority, and its id there.
 
-The priority is a property of the message, so backups keep nothing of it. A message without one has priority 0, and one above the
-maximum of the queue counts as the maximum. Messages are put into levels only when the next one is asked for: until then they lie
-where a queue without priorities keeps them (``ready``, ``returned``). So all that adds a message is the same for both kinds.
+The priority is a property of the message, so brokers that follow keep nothing of it. A message without one has priority 0, and one
+above the maximum of the queue counts as the maximum. Messages are put into levels only when the next one is asked for: until then
+they lie where a queue without priorities keeps them (``ready``, ``returned``). So all that adds a message is the same for both
+kinds.
 
 The next message is found in O(1) in the number of levels: ``filled`` has one bit a level.
 

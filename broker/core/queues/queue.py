@@ -1,9 +1,9 @@
 """A queue: its messages in replication-id order, what is handed out, who consumes.
 
 Queue order *is* id order. Ids ascend as records are applied, so the ordinary way in is an append; a message that comes
-back (requeue, recover, a dead consumer) is put in by its id through a small heap, and a catch-up, which fills gaps, marks
-the queue unsorted until it ends. On a backup only ``entries`` is kept; ``ready`` is built when the broker becomes primary
-(:meth:`activate`).
+back (requeue, recover, a dead consumer) is put in by its id through a small heap, and a message that
+fills a gap marks the queue unsorted until :meth:`sort`. On a broker that follows only ``entries`` is kept; ``ready`` is built when
+it begins to lead (:meth:`activate`).
 
 What the queue says about itself (``depth``) speaks of applied messages only: nothing of an undecided transaction is in
 ``entries``; ``uncommitted`` counts that apart.
@@ -99,8 +99,8 @@ class Queue:
 
     ``level`` says what of it is in the log, where ``id`` names it: all of it, its definition alone, or nothing (exclusive queues
     among others). What is not lives in this process only. ``logged`` is ``level.messages_in_log``. ``brought_at`` is where
-    the log brings it something last, a plain message or a commit, as this primary has written it. ``cleared`` counts the messages
-    that :meth:`clear` has dropped. ``adopted``: an earlier primary, or process, declared it. ``had_consumer``: the log says so;
+    the log brings it something last, a plain message or a commit, as this broker has written it. ``cleared`` counts the messages
+    that :meth:`clear` has dropped. ``adopted``: an earlier leader, or process, declared it. ``had_consumer``: the log says so;
     kept of auto-delete queues only. ``order`` is that of consumers, None if they are served in turn. ``consumer_timeout_ms``: None
     means that of the broker. ``dead_letters`` says where messages go that die here, None for nowhere; ``limits`` how many
     there may be, None for any number. ``return_rule`` says what becomes of messages that come back, None if nothing is counted;
@@ -235,9 +235,9 @@ class Queue:
     # -- applying -------------------------------------------------------------------------------------------------
 
     def enqueue(self, entry_id: int, message: Message, deadline_ms: int) -> None:
-        """Add an applied message. An id that is already here is left as it is (a catch-up may bring it twice)."""
+        """Add an applied message. An id that is already here is left as it is (it may be brought twice)."""
         entries = self.entries
-        late = entry_id <= self.last_id  # a refill brought a younger transient message before the log brought this one
+        late = entry_id <= self.last_id  # a younger transient message was brought before the log brought this one
         if late:
             if entry_id in entries:
                 return
@@ -318,8 +318,8 @@ class Queue:
     def leave(self, ids: Sequence[int]) -> Iterator[None]:
         """Take many applied messages away for good: they count as gone at once, and the items are the slices of the work.
 
-        Until that is done they count as ``acquired``, which no broker hands out. A primary that has written the record holds them
-        already. What an earlier primary has written is applied before this one answers, while its messages are READY here: nothing
+        Until that is done they count as ``acquired``, which no broker hands out. A broker that has written the record holds them
+        already. What an earlier leader has written is applied before this one answers, while its messages are READY here: nothing
         of that is put off.
         """
         leaving = Leaving(ids)
@@ -386,7 +386,7 @@ class Queue:
         return sum(each.left for each in self.leaving)
 
     def clear(self) -> Iterator[None]:
-        """Drop everything: the queue is deleted, or a catch-up begins anew.
+        """Drop everything: the queue is deleted, or its state is brought anew.
 
         Nothing is here any more when this returns, and nobody holds anything of it; the items are the slices of what is left to do.
         """
@@ -408,7 +408,7 @@ class Queue:
         return forget(entries, self.live, lines, known)
 
     def sort(self) -> None:
-        """Restore id order after a catch-up filled gaps. What counts as gone is so."""
+        """Restore id order after gaps were filled. What counts as gone is so."""
         if self.leaving:
             self.settle()
         if self.unsorted:
@@ -416,7 +416,7 @@ class Queue:
             self.unsorted = False
 
     def activate(self, redelivered_below: int, first_new_id: int) -> None:
-        """This broker became the primary: everything that stood before may have been delivered by an earlier one.
+        """This broker begins to lead: everything that stood before may have been delivered by an earlier one.
 
         Args:
             redelivered_below: entries with a lower id are delivered with redelivered=1 (G9).
@@ -460,7 +460,7 @@ class Queue:
         self.deleted = True
 
     def adopt(self, now_ms: int) -> None:
-        """An earlier primary, or process, declared it, and this one begins to lead."""
+        """An earlier leader, or process, declared it, and this one begins to lead."""
         self.used_ms = now_ms
         self.adopted = True
 
@@ -670,7 +670,7 @@ class Queue:
     # -- coming late, and coming back -----------------------------------------------------------------------------
 
     def _comes_late(self, entry: Entry) -> bool:
-        """Note when ``entry``, which is new, is due. True if it is withheld: this broker is the primary."""
+        """Note when ``entry``, which is new, is due. True if it is withheld: this broker leads."""
         message = entry.message
         assert isinstance(message, DelayedMessage), f"{message} is not delayed"
         if not (message.everywhere or self.takes_delays):
@@ -684,7 +684,7 @@ class Queue:
         return True
 
     def forget_counts(self) -> None:
-        """A catch-up begins, which brings what is known of messages that came back."""
+        """The state is brought anew, with what is known of messages that came back."""
         if self.returns is not None:
             self.returns.forget_counts()
 
@@ -704,10 +704,10 @@ class Queue:
         return self.returns.of(entry_id).hand_outs if self.returns is not None else 0
 
     def come_back(self, entry_id: int, returned: Returned) -> Entry | None:
-        """A message comes back, and its RETURN is stable. On a primary it is at its place, or withheld, from now on.
+        """A message comes back, and its RETURN is stable. If this broker leads, it is at its place, or withheld, from now on.
 
         Returns:
-            The message, if this primary has handed it out and it is at its place again.
+            The message, if this broker has handed it out and it is at its place again.
         """
         if not self.know(entry_id, returned) or not self.active:
             return None

@@ -62,7 +62,7 @@ class QueueLimits:
         return None
 
     def begin(self, queue: Queue) -> None:
-        """This broker becomes the primary: everything in ``queue`` is ready."""
+        """This broker begins to lead: everything in ``queue`` is ready."""
         self.coming = self.coming_bytes = 0
         self.ready_bytes = sum(entry.message.size for entry in queue.entries.values())
         self.look(queue)

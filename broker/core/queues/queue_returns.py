@@ -1,6 +1,6 @@
 """QueueReturns: what one queue knows of messages that came back, and which messages it withholds until they are due.
 
-``known`` is kept on every broker, by the log. ``withheld`` is the primary's: a message that is *withheld* is in its queue, and
+``known`` is kept on every broker, by the log. ``withheld`` is the leader's: a message that is *withheld* is in its queue, and
 no client gets or counts it. A limit counts it (``queue_limits.py``), a purge takes it, and it expires in its time.
 
 A message that is withheld wakes when it is due, or when it expires, if that is earlier. The heap has one place a message, so that
@@ -71,7 +71,7 @@ class QueueReturns:
         heapify(self._heap)
 
     def activate(self, queue: Queue) -> None:
-        """This broker becomes the primary: what may be due later is withheld. All entries of ``queue`` are READY."""
+        """This broker begins to lead: what may be due later is withheld. All entries of ``queue`` are READY."""
         self.withheld = 0
         self._heap = []
         for entry_id, returned in self.known.items():
@@ -80,7 +80,7 @@ class QueueReturns:
                 self.withhold(entry)
 
     def forget_counts(self) -> None:
-        """A catch-up begins, which brings what is known of messages that came back. Others keep when they are due."""
+        """The state is brought anew, with what is known of messages that came back. Others keep when they are due."""
         self.known = {entry_id: each for entry_id, each in self.known.items() if not each.hand_outs}
 
     def clear(self) -> None:

@@ -5,7 +5,7 @@ in the vhost; without it the channel is closed (403). Every other request is ans
 ``{"error": ...}``, and then nothing was done.
 
 Commands are added by plugins: `AdminCommands.add`. An answer says what the broker knows when it is made, and waits for nothing: a
-primary that was replaced and does not know it yet answers in its own, older epoch.
+broker that was replaced and does not know it yet answers in its own, older epoch.
 """
 
 from __future__ import annotations

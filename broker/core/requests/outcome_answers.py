@@ -3,8 +3,8 @@
 The questions are those of ``transactions/outcome_query.py``.
 
 An answer leaves only after a record appended since the question is stable: every listed member has acknowledged in this
-epoch by then, so no higher epoch has begun there, and an ex-primary cannot answer. A name that nobody knows is settled by
-asking: an OUTCOME record bars it, and a late commit under it is refused. One under which a transaction has committed so long
+epoch by then, so no higher epoch has begun there, and a broker that was replaced cannot answer. A name that nobody knows is settled
+by asking: an OUTCOME record bars it, and a late commit under it is refused. One under which a transaction has committed so long
 ago that the outcome is no longer kept is expired, and may be used anew.
 """
 

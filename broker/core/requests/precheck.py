@@ -6,7 +6,7 @@ all that the channel has sent before the question, and ends nothing. On a channe
 next branch; those that there are, are refused by their PREPARE.
 
 A refusal is answered at once. An ``ok`` leaves as the answer to an empty commit does: when a record appended since the
-question is stable. So an ex-primary, and a primary that reaches no listed member, say nothing.
+question is stable. So a broker that was replaced, or reaches no listed member, says nothing.
 
 ``ok`` is no promise: the set may shrink, or the disk fill, before the commit comes.
 """

@@ -1,7 +1,7 @@
 """Applying: what stable records do to queues, transactions and outcomes, on every broker in the same order.
 
-Order of a transaction: it is applied at the place of its PREPARE in the log. A primary decides there (`Applying.deciding`), a
-backup waits there for the COMMIT or ROLLBACK that the primary appended. So every broker's queues change in log order,
+Order of a transaction: it is applied at the place of its PREPARE in the log. The broker that leads decides there
+(`Applying.deciding`), others wait there for the COMMIT or ROLLBACK that it appended. So every broker's queues change in log order,
 which is replication-id order (G9).
 """
 
@@ -30,19 +30,19 @@ class Applying:
     """One per state. Its queues, transactions and log are the state's.
 
     Attributes:
-        deciding: this broker is the primary: a stable PREPARE without a ROLLBACK is committed by it.
+        deciding: this broker leads: a stable PREPARE without a ROLLBACK is committed by it.
         csn: the highest commit sequence number.
         outcomes: of transactions.
-        owed: transactions that are applied and whose COMMIT is not: id to CSN. Whoever becomes primary without that record in
+        owed: transactions that are applied and whose COMMIT is not: id to CSN. A broker that begins to lead without that record in
             its log writes it again, since others may wait for it.
         completions: branches that an operator has completed and nobody has forgotten.
         refused: ids of transactions of which this broker lacks something: it applies no COMMIT of them, whoever has decided it,
-            and waits to be caught up.
+            and waits until it is brought what it lacks.
         has_moved: a message may be here that has moved (`MovedMessage`).
         deduplicates: records have to be noted in the windows of ids.
         on_applied_tx: are told of each transaction that was applied or discarded, in the order of this list.
         on_moved: are told of each MOVE that has been applied.
-        on_requeued: are told of each message that is at its place in a queue again and may be handed out (primary).
+        on_requeued: are told of each message that is at its place in a queue again and may be handed out (if this broker leads).
     """
 
     def __init__(self, state: Held) -> None:
@@ -102,7 +102,7 @@ class Applying:
     def install(
         self, outcomes: Outcomes, owed: Mapping[int, int], completions: Mapping[BranchName, Completion], csn: int
     ) -> None:
-        """Hold what a checkpoint or a catch-up states."""
+        """Hold what a state without messages says."""
         self.outcomes = outcomes
         self.owed = dict(owed)
         self.completions = dict(completions)
@@ -114,7 +114,7 @@ class Applying:
         self.completions = {}
 
     def lead(self) -> None:
-        """Decide from now on: this broker is the primary."""
+        """Decide from now on: this broker leads."""
         self.deciding = True
 
     # -- messages -------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class Applying:
     def apply_move(self, move: Move) -> None:
         """A message leaves a queue and enters others in this one step.
 
-        A broker that lacks the message, whose body is not in the record, lacks it in the queues that it enters, too: a catch-up
+        A broker that lacks the message, whose body is not in the record, lacks it in the queues that it enters, too: a plugin
         brings it there.
         """
         self.has_moved = True
@@ -169,7 +169,7 @@ class Applying:
                 queue.remove(entry_id)
 
     def apply_return(self, groups: list[ReturnGroup]) -> None:
-        """Messages come back, with how often they have failed. What is not here has left, or a catch-up brings it with that."""
+        """Messages come back, with how often they have failed. What is not here has left, or a plugin brings it with that."""
         for queue_id, entries in groups:
             queue = self.queues.get(queue_id)
             if queue is None:
@@ -184,7 +184,7 @@ class Applying:
                 self.scheduled.append(queue)
 
     def arrives(self, queue: Queue, entry_id: int) -> None:
-        """A message with a deadline comes into ``queue``: a primary's consumers that wait there may have it in any case."""
+        """A message with a deadline comes into ``queue``: consumers that wait there may have it in any case."""
         if self.deciding:
             self.arrived.append((queue, entry_id, ANY_CONSUMER))
 
@@ -196,9 +196,9 @@ class Applying:
     def apply_prepare(self, tx: TxBuffer) -> bool | None:
         """The place of the decision. False: it is not known yet, or not for good.
 
-        A primary commits here, and appends COMMIT. A backup waits until the COMMIT or ROLLBACK that it has received is
-        stable itself, and so does a primary for a ROLLBACK: before that the record may be cut away with a tail, and the
-        next primary decides anew.
+        A broker that leads commits here, and appends COMMIT. Another waits until the COMMIT or ROLLBACK that it has received is
+        stable itself, and so does one that leads for a ROLLBACK: before that the record may be cut away with a tail, and
+        the next epoch decides anew.
         """
         log = self.log
         if not tx.outcome_offset:
@@ -337,7 +337,8 @@ class Applying:
     def pending_bars(self) -> dict[str, int]:
         """Names that an OUTCOME or a ROLLBACK bars which is not applied yet, and its offset.
 
-        A backup learns the name of a transaction that was rolled back while it was open from that record, and not before.
+        A broker that follows learns the name of a transaction that was rolled back while it was open from that record, and not
+        before.
         """
         bars: dict[str, int] = {}
         for offset, change, argument in self.log.pending:

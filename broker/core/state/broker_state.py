@@ -1,7 +1,7 @@
 """BrokerState: what one broker holds. Records change it, and nothing else.
 
 A record is taken (`RecordTaking`), and waits in ``Log.pending`` until the stable position has passed; then it is applied
-(`Applying`; `StateTopology` for queues, exchanges and bindings). Primary and backups apply by the same functions, in log order.
+(`Applying`; `StateTopology` for queues, exchanges and bindings). All brokers apply by the same functions, in log order.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ class BrokerState:
         topology: which queues, exchanges and bindings there are.
         taking: decodes records.
         put_off: what is left to do for records that are applied.
-        purges: those that have not come to their records, which hold messages that are in no line of a queue (primary).
-        scheduled: queues that got something to hand out since the last dispatch (primary).
-        arrived: messages with a deadline that came into queues since `MessageExpiry.note_arrivals` (primary).
-        overfull: queues that hold more than they may (primary).
-        withhold: queues that withhold something since `Delays.look` (primary).
+        purges: those that have not come to their records, which hold messages that are in no line of a queue. This and the next
+            four are of a broker that leads.
+        scheduled: queues that got something to hand out since the last dispatch.
+        arrived: messages with a deadline that came into queues since `MessageExpiry.note_arrivals`.
+        overfull: queues that hold more than they may.
+        withhold: queues that withhold something since `Delays.look`.
         again: notes of messages that the journal holds twice for a while.
         id_windows: ids of messages that came, where duplicates are dropped.
     """
@@ -123,7 +124,7 @@ class BrokerState:
         return bool(self.transactions or self.log.pending) or any(queue.entries for queue in self.queues.values())
 
     def drop_transactions(self, kept: Container[int] = ()) -> None:
-        """Forget all transaction content but of ``kept`` (a catch-up brings it again)."""
+        """Forget all transaction content but of ``kept`` (a plugin brings it again)."""
         for tx in list(self.transactions.values()):
             if tx.tx_id not in kept:
                 self.applying.discard(tx)

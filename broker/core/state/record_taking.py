@@ -1,7 +1,8 @@
 """RecordTaking: decodes records into what waits to be applied; the content of open transactions is kept at the newest record.
 
-A primary appends records and a backup (or a recovery) takes them from batches; both wait in ``Log.pending`` until the stable
-position has passed. Nothing of an open transaction can be seen by a client; a cut takes it back from the records that stay.
+A broker that leads appends records; one that follows, or a recovery, takes them from batches; both wait in ``Log.pending`` until
+the stable position has passed. Nothing of an open transaction can be seen by a client; a cut takes it back from the records that
+stay.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class RecordTaking:
         holes: this log was received with places whose transient records the sender had not kept either, or begins behind
             such a place.
         tx_memory_bytes: of one transaction; bodies beyond it are spilled as they come.
-        on_prepare: are told of each PREPARE that a backup takes, and each DTX_PREPARE, before it may be acknowledged: the vote.
+        on_prepare: are told of each PREPARE that is taken, and each DTX_PREPARE, before it may be acknowledged: the vote.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class RecordTaking:
             record.ID_TIME: self._take_id_time,
         }
 
-    # -- batches (backup, recovery) and records -------------------------------------------------------------------
+    # -- batches of others, and records ---------------------------------------------------------------------------
 
     def note_holes(self, holes: bool) -> None:
         """The log begins anew, behind a place whose records the sender had not kept if ``holes``."""
@@ -158,7 +159,7 @@ class RecordTaking:
         return records
 
     def append_record(self, raw: bytes) -> int:
-        """Primary: append a whole record that is rare enough to be decoded again; returns its offset."""
+        """Leading: append a whole record that is rare enough to be decoded again; returns its offset."""
         offset = self.log.append(raw)
         self._takers[raw[0] & 0x7F](raw, 0, len(raw), offset, raw[0] > 0x7F)
         return offset
@@ -169,7 +170,7 @@ class RecordTaking:
             raise record.UnknownKindError(raw[0] & 0x7F, place)
 
     def take_record(self, raw: bytes, offset: int) -> None:
-        """Take one whole record that stands in the log at ``offset`` but does not come with its batch (a catch-up)."""
+        """Take one whole record that stands in the log at ``offset`` but does not come with its batch."""
         self._takers[raw[0] & 0x7F](raw, 0, len(raw), offset, raw[0] > 0x7F)
 
     def _take_enqueue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
@@ -310,7 +311,7 @@ class RecordTaking:
         self.log.pending.append((offset, Change.TOPOLOGY, raw))
 
     def cut(self, offset: int) -> None:
-        """Drop everything after ``offset``: this log's tail is not the primary's. Nothing applied is touched."""
+        """Drop everything after ``offset``: this log's tail is not that of the broker that leads. Nothing applied is touched."""
         changed = any(at > offset and change in OF_REGISTRY for at, change, _ in self.log.pending)
         self.log.cut(offset)
         for tx in list(self.transactions.values()):

@@ -1,6 +1,6 @@
 """The deletion of exchanges. Bindings go with either end, and an auto-delete exchange goes with the last binding that it had.
 
-So one deletion may end a chain of exchanges. The primary decides which of them go, and writes a record for each.
+So one deletion may end a chain of exchanges. The broker that leads decides which of them go, and writes a record for each.
 """
 
 from __future__ import annotations

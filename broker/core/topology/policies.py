@@ -6,9 +6,9 @@ priority the first in the file. One policy applies to a queue or an exchange, ne
 A queue may have an argument for the same setting. `KEYS` says which value holds then: the lower number, the argument, or the
 policy's. The arguments themselves stay as they were declared: a declaration is compared with those alone.
 
-**Where the settings are.** In no record: each broker reads its own file, and a queue is configured when it is made. Only a primary
+**Where the settings are.** In no record: each broker reads its own file, and a queue is configured when it is made. Only the leader
 acts by them, and what it does (a deadline, a DEQUEUE, a MOVE, the deletion of a queue) is in the log. So brokers whose files differ
-hold the same; after a failover the file of the new primary is in force. A record with the settings was refused: the file would then
+hold the same; a new leader brings its own file into force. A record with the settings was refused: the file would then
 not be what holds (``docs/decisions/0055-policies-and-deduplication.md``).
 
 Sources: RabbitMQ 4.3, policies; ``rabbit_amqqueue_process:process_args_policy``, ``rabbit_quorum_queue:gather_policy_config``.

@@ -2,7 +2,7 @@
 
 Two pictures of the same thing are kept. :class:`Registry` is what routing uses and changes as soon as a topology record is
 appended. :class:`TopologyImage` changes only when such a record is applied (stable), and holds the records themselves: it
-is what a checkpoint writes, what a catch-up sends, and what the registry is rebuilt from when a tail is cut.
+is what a state without messages holds, and what the registry is rebuilt from when a tail is cut.
 """
 
 from __future__ import annotations

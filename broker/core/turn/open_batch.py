@@ -178,7 +178,7 @@ class OpenBatch:
     def provable(self) -> int:
         """The offset at which an answer may be told for which nothing may have been appended; the log's end.
 
-        What is known here may rest on records that are not stable, or be history: a primary that was replaced must not tell it. Any
+        What is known here may rest on records that are not stable, or be history: a broker that was replaced must not tell it. Any
         record that is still to be sent proves that it was not. A broker alone needs no proof.
         """
         log = self._log

@@ -9,7 +9,7 @@ class Role:
     Attributes:
         epoch: in which it leads; 0 before that.
         name: this broker's id; "" before it leads.
-        leading: it may change state: standalone, or the primary of its group.
+        leading: it may change state: alone, or as the one of its group that leads.
         answering: it may tell and deliver; False while a promoted broker is recovering.
         leaving: it turns its clients away. That a consumer goes with them says nothing of its queue: the client comes back, here
             or elsewhere.

@@ -1,9 +1,9 @@
-"""PauseWatch: a primary whose process stood still for a while may have been replaced meanwhile, and not know it yet.
+"""PauseWatch: a leading broker whose process stood still for a while may have been replaced meanwhile, and not know it yet.
 
-Its successor may have handed out everything that this primary holds. So what it hands out after a pause is marked redelivered=1:
-what stands in its queues, and what has an id there and is not applied yet. Whatever gets an id later is applied when the in-sync
-backups have acknowledged it in this primary's epoch, after the pause: then it has not been replaced. So does a barrier, which is
-appended at once: when that is stable this primary still leads, and marks no more than before the pause.
+Its successor may have handed out everything that this broker holds. So what it hands out after a pause is marked redelivered=1:
+what stands in its queues, and what has an id there and is not applied yet. Whatever gets an id later is applied when it is
+stable in this broker's epoch, after the pause: then this broker has not been replaced. So does a barrier, which is
+appended at once: when that is stable this broker still leads, and marks no more than before the pause.
 
 A pause counts from ``after_ms`` on, which is shorter than the time after which a broker is given up. What was handed out before the
 pause and is still in a buffer of this process goes out as it was (docs/decisions/0040).
@@ -73,7 +73,7 @@ class PauseWatch:
         broker.completions.complete(broker.batch.barrier(), self._proved, self._doubts)
 
     def _proved(self, doubt: int) -> None:
-        """This primary led after that pause."""
+        """This broker led after that pause."""
         if doubt == self._doubts:
             for queue, below in self._before.items():
                 queue.trust(below)

@@ -1,7 +1,7 @@
 """Files of a broker are its user's alone, whatever the umask: 0600 in directories of 0700.
 
-Who may open a file may lock it: a read lock on the coordination store by any user of the machine would hold off the next primary.
-Nothing that is there already is changed: it may be as the operator wants it (`exposed_files`).
+Who may open a file may lock it: a read lock on the coordination store by any user of the machine would keep every broker from
+leading. Nothing that is there already is changed: it may be as the operator wants it (`exposed_files`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SpaceWatch: says that the disk is nearly full before it is. What is under way may use the reserve.
 
-What a core does about it is the core's business: alone or as a primary it refuses new work, as a backup it tells its primary.
+What a core does about it is the core's business: one that leads refuses new work, one that follows tells the one that leads.
 """
 
 from __future__ import annotations

@@ -25,10 +25,10 @@ CpuPlan = Callable[[str | None, bool], Mapping[str, Collection[int]]]
 
 FULL_RATIO: Final = 0.05
 ROOM_RATIO: Final = 0.3
-"""Between the two, since a backup that leaves the CPU of its primary takes up to 0.25 of its work with it."""
+"""Between the two, since a broker that leaves the CPU of the leader takes up to 0.25 of its work with it."""
 
 STAY_S: Final = 5.0
-"""With several backups to a CPU more than that may leave: then the two would alternate."""
+"""With several brokers to a CPU more than that may leave: then the two would alternate."""
 
 _CPU_TIMES: Final = Path("/proc/stat")
 _PASSES: Final = 3

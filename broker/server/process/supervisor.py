@@ -4,7 +4,7 @@ It waits and does little else: a broker writes a line to its standard output whe
 ``--supervised``), the kernel says when it ends. Where CPUs are dealt out it looks once a second how busy they are. A broker whose
 supervisor is gone reads the end of its standard input and stops.
 
-Stopping: the primary first, while its backups are there to acknowledge what it still has to answer; when it has said
+Stopping: the leader first, while the others are there to acknowledge what it still has to answer; when it has said
 ``stopped`` (or has ended, or hangs), the others, before they could think of a promotion.
 """
 

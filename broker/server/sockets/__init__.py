@@ -1,1 +1,1 @@
-"""Sockets of AMQP clients: listening, TLS, logging in, and carrying clients to the primary."""
+"""Sockets of AMQP clients: listening, TLS, logging in, and carrying clients to the broker that leads."""

@@ -1,6 +1,6 @@
 """Logins: verifies passwords beside the event loop.
 
-A scrypt takes some 50 ms of a processor and 16 MiB. On the loop a client with a wrong password, or a new one after a failover,
+A scrypt takes some 50 ms of a processor and 16 MiB. On the loop a client with a wrong password, or many that connect anew at once,
 would stop everybody for so long; here it stops nobody but itself. A flood of wrong passwords is bounded: :data:`MAX_AT_ONCE` are
 verified at the same time, :data:`MAX_WAITING` different ones wait, in order, and further ones are turned away. What is known
 (``security.VerificationCache``) waits for nobody, and all who show the same password wait for one verification: a thousand

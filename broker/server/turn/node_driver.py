@@ -3,7 +3,7 @@
 **The turn.** When it is ended and in which order is decided by ``broker.core.life.turn``. This driver feeds the core, ends the turn
 when the event loop has handed out everything that was ready, and does the I/O that the turn asks for. No other place writes.
 
-**Cores come and go.** A core that steps down is not turned into a backup: its clients are told, its journal is flushed and
+**Cores come and go.** A core that steps down does not begin to follow: its clients are told, its journal is flushed and
 closed, and a new core is recovered from it in the same process. The sockets stay open; who connects meanwhile meets the
 *doorkeeper*, a broker without a state that refuses everybody at connection.open (320).
 
@@ -73,7 +73,7 @@ HOUSEKEEPING_S: Final = 1.0
 KEPT_BYTES: Final = 128 << 20
 FAREWELL_S: Final = 1.0
 NO_PROGRESS_S: Final = 1.0
-"""A stopping broker gives up what got no nearer to being stable for so long: its backups are gone, or too few."""
+"""A stopping broker gives up what got no nearer to being stable for so long: the brokers that it waits for are gone."""
 
 _DONE: Final = object()
 _log: Final = structlog.get_logger()
@@ -438,7 +438,7 @@ class NodeDriver:
         if self._port is not None and self._port.checkpoint_offset != self._checkpoint_offset:
             self._checkpoint_offset = self._port.checkpoint_offset
             self._loop.call_soon(self._let_segments_go)
-        if not due:  # a backup has acknowledged, and the primary waits for that; or a primary that is not due
+        if not due:  # a follower has acknowledged, and the leader waits for that; or a leader that is not due
             os.sched_yield()  # on this CPU, perhaps, and what is left of this turn can wait
 
     def _tick(self) -> None:
@@ -532,7 +532,7 @@ class NodeDriver:
             await self._give_up(node)
 
     async def hand_on(self, name: str, reason: str) -> BrokerNode | None:
-        """As :meth:`close`, of a primary that has handed over.
+        """As :meth:`close`, of a broker that has handed over.
 
         Returns:
             The core that has ended, if the next one can go on with what it holds (``core.life.continuing``): for :meth:`open`. The

@@ -52,7 +52,8 @@ class QueueSurvey:
     """One per core. Whoever asks while a look is under way goes on with that look, instead of beginning another.
 
     Args:
-        state: of the core. Its registry is asked for anew each time: a backup gets another one with each cut of its log.
+        state: of the core. Its registry is asked for anew each time: a broker that follows gets another one with each cut of its
+            log.
     """
 
     def __init__(self, state: BrokerState) -> None:

@@ -338,7 +338,7 @@ class StatusReport:
         return _with_rows(head | {"left_out": len(ordered) - len(rows)}, "in_doubt", rows)
 
     def readyz(self, _: Query) -> Page:
-        """200 if clients may use this broker: it is the active primary, or alone; else 503 and why not."""
+        """200 if clients may use this broker: it leads and answers; else 503 and why not."""
         row = self.row()
         page = {key: row[key] for key in ("broker", "status", "primary", "blockers")}
         page["clients"] = self._clients_are(row)
@@ -351,7 +351,7 @@ class StatusReport:
         return Page(503, page)
 
     def clients(self, _: Query) -> Page:
-        """200 if a client that connects here is served, by this broker or by the primary to which it is carried."""
+        """200 if a client that connects here is served, by this broker or by the one to which it is carried."""
         row = self.row()
         page = {key: row[key] for key in ("broker", "status", "primary", "blockers")}
         page["clients"] = clients = self._clients_are(row)
@@ -445,7 +445,7 @@ def _branch(branch: InDoubt, now_ms: int) -> dict[str, Any]:
         "branch_id_hex": branch.xid.branch_id.hex(),
         "state": branch.state,
         "since": time_text(branch.since_ms),
-        "age_s": max(0, now_ms - branch.since_ms) / 1_000,  # the clock of whoever was the primary may be ahead of ours
+        "age_s": max(0, now_ms - branch.since_ms) / 1_000,  # the clock of the broker that led may be ahead of ours
         "enqueues": branch.enqueues,
         "dequeues": branch.dequeues,
         "queues": list(branch.queues),
