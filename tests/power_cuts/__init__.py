@@ -17,9 +17,10 @@ image that this could leave is opened by the real recovery. The law of that mome
 ``openings``         what recovery makes of an image, and what must hold then
 ``sweep``            lives, images and law together
 ``broker_life``      a broker that compacts: messages written again, notes settled, segments gone
+``repairs``          a damaged journal is cut by an operator, with power cuts in that
 ``flips``            one bit is another one
 ``faults``           EIO, ENOSPC, short writes; reads that fail
-``mutations``        known bugs, each of which must be found
+``mutations``        known bugs, each of which must be found; ``campaign`` looks for them
 ===================  ============================================================================================
 
 A moment lies before each operation that a cut may prevent, and where a file is being made, also in its midst. So the operation

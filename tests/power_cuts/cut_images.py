@@ -1,7 +1,8 @@
 """CutImages: every image that a power cut at this moment could leave of a `MemoryStorage`.
 
     directory   any subset of the creates, renames and removes since the last sync of the directory
-    files       of each sector of 512 octets, any of the contents that subsets of the unsynced writes to it leave
+    files       of each sector of 512 octets, any of the contents that subsets of the unsynced writes to it leave,
+                or that the cache shows where a sync has failed
 
 An image is the product of these choices. Each is given once: choices that leave the same octets count as one. `drawn` also tears
 one sector in its midst.
@@ -53,6 +54,11 @@ class _File:
     def __init__(self, inode: Inode) -> None:
         self.base = bytes(inode.base())
         pieces: dict[int, list[tuple[int, bytes]]] = {}
+        if inode.durable is not None:  # a sync failed: any of what it should have kept may be there
+            for at in range(0, len(self.base), SECTOR_BYTES):
+                cached = bytes(inode.data[at : at + SECTOR_BYTES])
+                if cached != self.base[at : at + SECTOR_BYTES]:
+                    pieces[at] = [(at, cached)]
         for at, new in inode.pieces():
             pieces.setdefault(at - at % SECTOR_BYTES, []).append((at, new))
         self.sectors: list[int] = []

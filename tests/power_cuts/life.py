@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
+from typing import Final
 
 import attrs
 
@@ -17,8 +18,14 @@ from understudy.broker.log.journal_recovery import Recovered
 from understudy.broker.log.storage import DropJob, SpareJob, SyncJob
 from understudy.testing.disk import Inode, MemoryFile, MemoryStorage, PowerCutError
 
-WIDE = JournalOptions(segment_bytes=8192, alignment_bytes=1024, index_interval_bytes=512, reserve_bytes=4096, salt=7)
-TINY = JournalOptions(segment_bytes=4096, alignment_bytes=512, index_interval_bytes=512, reserve_bytes=4096, salt=7)
+WIDE: Final = JournalOptions(
+    segment_bytes=8192, alignment_bytes=1024, index_interval_bytes=512, reserve_bytes=4096, salt=7
+)
+"""Blocks of two sectors."""
+TINY: Final = JournalOptions(
+    segment_bytes=4096, alignment_bytes=512, index_interval_bytes=512, reserve_bytes=4096, salt=7
+)
+"""Blocks of one sector, five of them in a segment: a roll is never far."""
 
 
 class BrokenError(BaseException):
@@ -126,7 +133,6 @@ class Life:
         self._first_kept = 1
         self._floors: dict[int, int] = {}
         self._made = 0
-        self._offset = 0
         self._checkpoints: list[bytes] = []
         self.journal: Journal
         self._recover()

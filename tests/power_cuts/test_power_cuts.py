@@ -12,6 +12,7 @@ from tests.power_cuts.cut_images import CutImages
 from tests.power_cuts.life import TINY, WIDE, Law, Life
 from tests.power_cuts.lives import scripts
 from tests.power_cuts.openings import Counts, Openings
+from tests.power_cuts.repairs import Repairs, damaged
 from tests.power_cuts.sweep import sweep, sweep_drawn, sweep_short
 from understudy.broker.core.life import compaction
 from understudy.broker.log import live_offsets
@@ -103,3 +104,12 @@ def test_the_law_sees_what_is_lost_doubled_moved_or_back() -> None:
     assert "a hole, another order" in law.broken_by([b"a", b"c", b"d"])
     assert "a hole, another order" in law.broken_by([b"a", b"a", b"b", b"c"])
     assert "never appended" in law.broken_by([b"x", *frames])
+
+
+def test_every_cut_of_a_repair_and_of_the_runs_that_finish_it() -> None:
+    image, kept = damaged()
+    repairs = Repairs(kept)
+    repairs.cut_each(image)
+    print(f"{repairs.states} states, {repairs.images} distinct images, {repairs.refused} refused by a start")
+    assert repairs.states > 500
+    assert 0 < repairs.refused < repairs.images
