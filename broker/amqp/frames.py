@@ -180,7 +180,7 @@ class FrameParser:
         self._contents: dict[int, _Content] = {}
         self._gathered = 0
         self.max_gathered = max_gathered
-        self.frame_max = frame_max
+        self.tune(frame_max)
 
     def gather(self, max_gathered: int) -> None:
         """Keep so many bytes of messages that are not whole at most."""
@@ -188,11 +188,11 @@ class FrameParser:
 
     @property
     def frame_max(self) -> int:
-        """Bytes of the largest frame, 0 for no limit. A change holds from the next `feed` on."""
+        """Bytes of the largest frame, 0 for no limit."""
         return self._frame_max
 
-    @frame_max.setter
-    def frame_max(self, frame_max: int) -> None:
+    def tune(self, frame_max: int) -> None:
+        """Refuse larger frames from the next `feed` on: bytes, 0 for no limit (AMQP 0-9-1, connection.tune)."""
         assert frame_max == 0 or frame_max > FRAME_OVERHEAD, f"frame_max {frame_max} leaves no room for a payload"
         self._frame_max = frame_max
         self._max_payload = frame_max or _UNLIMITED  # not less the overhead: see the sources above

@@ -161,7 +161,7 @@ class AmqpCaller:
             response = f"\0{user}\0{password}".encode(errors="surrogateescape")  # as the terminal gave it
             self.send(encode_method(0, CONNECTION_START_OK, ours, "PLAIN", response, "en_US"))
             channel_max, frame_max, _ = self._expect(CONNECTION_TUNE)
-            self._parser.frame_max = max(frame_max, FRAME_MIN_SIZE) if frame_max else 0
+            self._parser.tune(max(frame_max, FRAME_MIN_SIZE) if frame_max else 0)
             self.send(encode_method(0, CONNECTION_TUNE_OK, channel_max, frame_max, 0))  # 0: no heartbeats
             self.send(encode_method(0, CONNECTION_OPEN, address.vhost))
             self._expect(CONNECTION_OPEN_OK)

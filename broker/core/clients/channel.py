@@ -163,6 +163,14 @@ class Channel:
             with suppress(AmqpError):  # there is nobody left to be told
                 action(*args)
 
+    def wait_for_outcome(self) -> None:
+        """Take nothing more until the transaction whose commit the client has asked for is decided."""
+        self.awaiting = TX_COMMIT
+
+    def outcome_is_known(self) -> None:
+        """The transaction is decided; `resume` goes on with what came meanwhile."""
+        self.awaiting = 0
+
     def when_taken(self, key: int, action: Callable[..., None], *args: Any) -> None:
         """Call ``action(*args)``, which answers method ``key``, when the client takes again what it is sent."""
         self.awaiting = key

@@ -274,7 +274,7 @@ class Connection:
         self.carried_by = carrier
         self.certificate = client.certificate
         self.client_properties = client.client_properties
-        self._parser.frame_max = self._limits.frame_max
+        self._parser.tune(self._limits.frame_max)
         self.phase = Phase.TUNE
         self.guard(0, CONNECTION_OPEN, self._open_taken_over, client, user)
         if rest:
@@ -513,7 +513,7 @@ class Connection:
             return
         self.user = user
         limits = self._limits
-        self._parser.frame_max = limits.frame_max
+        self._parser.tune(limits.frame_max)
         self.send(0, CONNECTION_TUNE, limits.channel_max, limits.frame_max, limits.heartbeat_s)
         self.phase = Phase.TUNE
         for event in held:
@@ -535,7 +535,8 @@ class Connection:
                 f"negotiated frame_max = {frame_max} is higher than the maximum allowed value ({limits.frame_max})"
             )
         self.channel_max = channel_max or limits.channel_max
-        self.frame_max = self._parser.frame_max = frame_max or limits.frame_max
+        self.frame_max = frame_max or limits.frame_max
+        self._parser.tune(self.frame_max)
         self.heartbeat_ms = heartbeat_s * 1000
         self.phase = Phase.OPEN
 
@@ -561,6 +562,17 @@ class Connection:
         self.send(0, CONNECTION_OPEN_OK)
 
     # -- bounds ---------------------------------------------------------------------------------------------------
+
+    def answer_after(self, offset: int) -> None:
+        """Answer what the client asks for next when the log is applied up to ``offset``, which a method of its own has added."""
+        self.published_to = offset
+
+    def published_outside(self, offset: int, size_bytes: int, *, confirmed: bool) -> None:
+        """A message of that size has entered the log at ``offset``, outside transactions; ``confirmed``: the client is told."""
+        self.published_to = offset
+        if not confirmed:
+            self.published_plainly = True
+        self.published(size_bytes)
 
     def published(self, size_bytes: int) -> None:
         """A message of that size has entered the log on this connection."""

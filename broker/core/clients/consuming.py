@@ -250,7 +250,7 @@ class Consuming:
         if queue.exclusive_consumer:
             raise AccessRefusedError(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
         broker = self._broker
-        queue.used_ms = self._clock.running_ms
+        queue.used(self._clock.running_ms)
         broker.look_into(queue)
         broker.pauses.look()
         entry = broker.take(queue)
@@ -315,7 +315,7 @@ class Consuming:
                 moving.leave(delivery.queue, delivery.entry, record.REJECTED)
             self.free_slot(delivery)
         if moving.moved_at != moved_before:
-            self._connection.published_to = moving.moved_at
+            self._connection.answer_after(moving.moved_at)
         self._broker.returning.write_for(self._connection)
 
     def _recover(self, args: tuple[Any, ...]) -> None:

@@ -97,11 +97,11 @@ class JudgedPublishes:
         broker, connection = self._broker, publish.channel.connection
         deduplicating = broker.deduplicating
         deduplicating.state_time(ids)
-        connection.published_to = self._batch.publish(queues, publish.message, publish.expiration_ms)
+        stable_at = self._batch.publish(queues, publish.message, publish.expiration_ms)
         deduplicating.published(ids, queues, broker.log.end)
-        if not publish.channel.publishing.confirming:
-            connection.published_plainly = True
-        connection.published(publish.message.held_bytes)
+        connection.published_outside(
+            stable_at, publish.message.held_bytes, confirmed=publish.channel.publishing.confirming
+        )
 
     def _taken(self, publish: Publish, queues: list[Queue], ids: Sequence[MessageId], whole: bool) -> bool:
         """False if one of ``queues`` is full and refuses the message; the others have it then, and the publisher is told no.

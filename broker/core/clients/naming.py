@@ -384,8 +384,10 @@ class Naming(Names):
             return
         channel = self._channel
         awaited = channel.hold(QUEUE_PURGE)
-        purge.then = lambda: channel.answered(
-            lambda: self._answer(False, QUEUE_PURGE, QUEUE_PURGE_OK, count, queue=queue), awaited
+        purge.on_end(
+            lambda: channel.answered(
+                lambda: self._answer(False, QUEUE_PURGE, QUEUE_PURGE_OK, count, queue=queue), awaited
+            )
         )
 
     def _delete(self, args: tuple[Any, ...]) -> None:

@@ -253,7 +253,7 @@ class Transacting:
             self._check_name_is_free(session)
         self._session = None
         self._tx_id = broker.transactions.next_id()
-        self._channel.awaiting = TX_COMMIT
+        self._channel.wait_for_outcome()
         # Nothing but requeues, or publishes that went nowhere; but a name may be asked for, or an id that was told.
         if not tx.events and not tx.name and tx.tx_id != self._told_id:
             broker.transactions.forget_id(tx.tx_id)
@@ -292,7 +292,7 @@ class Transacting:
             return
         self._return_deliveries(session)
         if not channel.ended and not channel.closing:
-            channel.awaiting = 0
+            channel.outcome_is_known()
             channel.fail(
                 PreconditionFailedError(f"transaction {tx_id_text(tx.tx_id)} rolled back: {tx.reason}"), TX_COMMIT
             )
@@ -302,7 +302,7 @@ class Transacting:
         channel = self._channel
         self._committed(session)
         if not channel.ended and not channel.closing:
-            channel.awaiting = 0
+            channel.outcome_is_known()
             for message in session.unroutable:
                 channel.publishing.give_back(message)
             channel.send(TX_COMMIT_OK)

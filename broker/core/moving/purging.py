@@ -40,17 +40,20 @@ class Purge:
         queue: that is purged.
         count: of the messages that it takes.
         slices: what is left of the work.
-        then: called when its record is appended.
     """
 
-    __slots__ = ("_batch", "count", "queue", "slices", "then")
+    __slots__ = ("_batch", "_then", "count", "queue", "slices")
 
     def __init__(self, broker: MovingPort, queue: Queue, count: int, lines: list[Places]) -> None:
         self._batch = broker.batch
         self.queue = queue
         self.count = count
         self.slices = self._work(lines)
-        self.then: Callable[[], None] | None = None
+        self._then: Callable[[], None] | None = None
+
+    def on_end(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when its record is appended."""
+        self._then = then
 
     def _work(self, lines: list[Places]) -> Iterator[None]:
         """Take the messages in ``lines`` out; the items are slices of that."""
@@ -67,8 +70,8 @@ class Purge:
                 yield
         if taken and self._goes_on(entries):
             yield from self._append(in_order(taken), entries)
-        if self.then is not None:
-            self.then()
+        if self._then is not None:
+            self._then()
 
     def _goes_on(self, entries: EntryIndex) -> bool:
         """False if the queue has been deleted, or has lost ``entries``: it is gone with all its messages."""

@@ -43,7 +43,8 @@ def with_counts(queue: Queue, entry: Entry) -> bytes:
 class Publisher(Protocol):
     """A client's connection (``Connection``), as far as returns go."""
 
-    published_to: int
+    def answer_after(self, offset: int) -> None:
+        """Answer what the client asks for next when the log is applied up to ``offset``."""
 
 
 class Returning:
@@ -87,7 +88,7 @@ class Returning:
         """Append what has gathered, of a client's one method: what the client asks for next is answered when that is applied."""
         if self.gathered:
             self.write()
-            connection.published_to = self._broker.log.end
+            connection.answer_after(self._broker.log.end)
 
     def write(self) -> None:
         """Append what has gathered."""

@@ -173,12 +173,12 @@ def test_frame_max_need_not_count_the_overhead_and_can_be_changed() -> None:
     largest = publish_frames(1, "e", "k", NO_PROPERTIES, b"x" * 4096, 0)
     assert len(parser.feed(largest)) == 1
     assert [event for octet in largest for event in parser.feed(bytes((octet,)))] == [published(1, b"x" * 4096)]
-    parser.frame_max = 8192
+    parser.tune(8192)
     assert parser.frame_max == 8192
     assert len(parser.feed(publish_frames(1, "e", "k", NO_PROPERTIES, b"x" * 8192, 0))) == 1
-    parser.frame_max = 0
+    parser.tune(0)
     assert len(parser.feed(publish_frames(1, "e", "k", NO_PROPERTIES, b"x" * 100_000, 0))) == 1
-    parser.frame_max = 4096
+    parser.tune(4096)
     assert parser.feed(publish_frames(1, "e", "k", NO_PROPERTIES, b"x" * 4097, 0)) == []
     assert parser.error is not None
 
