@@ -76,6 +76,14 @@ class CommitOrder:
         self.on_error: Callable[[HookError], None] | None = None
         self.hurried = False
 
+    def hurry(self) -> None:
+        """Withhold nothing any more: the broker hands over, or stops."""
+        self.hurried = True
+
+    def withhold_again(self) -> None:
+        """End `hurry`: the broker leads on."""
+        self.hurried = False
+
     def participants(self) -> list[str]:
         """Those that the coordinator brings and that need two phases, in order of registration; itself too, if it does."""
         return []

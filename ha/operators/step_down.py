@@ -183,7 +183,7 @@ class StepDown:
 
     def _drain(self) -> None:
         self.phase = Phase.DRAINING
-        self._broker.transactions.coordinator.hurried = True
+        self._broker.transactions.coordinator.hurry()
         self._drain_to = -1  # the commits of this turn are not in the log yet
         self._broker.batch.thaw()
 
@@ -301,7 +301,7 @@ class StepDown:
         self.successor = ""
         broker = self._broker
         broker.batch.thaw()
-        broker.transactions.coordinator.hurried = False
+        broker.transactions.coordinator.withhold_again()
         broker.reception.admit()
         broker.refuse_work(CAUSE, "")
         if began:

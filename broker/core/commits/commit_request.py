@@ -39,6 +39,18 @@ class CommitRequest:
         self.unlogged_at = 0
         self.errors: list[str] = []
 
+    def asks_commit(self, now_ms: int) -> None:
+        """The client says commit: what is withheld is counted from now on."""
+        self.asked_ms = now_ms
+
+    def take_place(self, csn: int) -> None:
+        """Record its place in the order."""
+        self.csn = csn
+
+    def committed(self, offset: int) -> None:
+        """Record where its COMMIT stands in the log: when that is applied, the request ends."""
+        self.unlogged_at = offset
+
     def adds_to(self, queue_id: int) -> bool:
         """True if this brings messages to that queue, in the log or outside; as ``TransactionRecorder.prepare`` counts them."""
         return queue_id in self.tx.enqueue_counts() or queue_id in self.tx.unlogged_queues

@@ -116,7 +116,7 @@ class HostedOrder(CommitOrder):
         tx.asks_commit(on_decided)
         branch = (tx.branch.vhost, tx.branch.xid) if tx.branch is not None else None
         request = self._known.get(tx.tx_id) or self._request(tx, branch)
-        request.asked_ms = self._clock.now_ms
+        request.asks_commit(self._clock.now_ms)
         reason = "" if branch is not None else self._vote(request)
         if reason:
             self.roll_back(request, reason)
@@ -179,7 +179,7 @@ class HostedOrder(CommitOrder):
             self._drop(request)  # one at a time: what ends this loop leaves the rest as requests
             self._core(self._transactions.prepare_ordered, tx)
             assert tx.prepare is not None, f"transaction {tx.tx_id} is ordered and has no PREPARE"
-            request.csn = tx.prepare.csn
+            request.take_place(tx.prepare.csn)
             for each in self._hears["prepare_ordered"]:
                 self._run_hook(each, "prepare_ordered", request, each.prepare_ordered, request.view, request.csn)
 
@@ -191,7 +191,7 @@ class HostedOrder(CommitOrder):
                 continue
             for each in self._hears["commit_ordered"]:
                 self._run_hook(each, "commit_ordered", request, each.commit_ordered, request.view, request.csn)
-            request.unlogged_at = tx.outcome_offset
+            request.committed(tx.outcome_offset)
             self._committed.append(request)
 
     def roll_back(self, request: CommitRequest, reason: str) -> None:

@@ -150,7 +150,7 @@ def test_a_broker_that_hands_over_withholds_nothing() -> None:
     core = Hosted(Never)
     clients = core.clients(1)
     core.commit_all(clients, "a")
-    core.order.hurried = True
+    core.order.hurry()
     core.settle()
     assert outcome(clients[0]) == "tx.commit-ok"
 
