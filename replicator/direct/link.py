@@ -291,8 +291,7 @@ class DirectLink:
                 self.abort()
             return False
         session = self._session
-        session.suspected = session.peer in suspects
-        session.tick(now_ms)
+        session.tick(now_ms, suspected=session.peer in suspects)
         told = session.finished and self._end(session.reason)
         self.write()
         return told

@@ -142,7 +142,6 @@ class LinkSession:
         output_bytes: how much :meth:`take_output` would give.
         carried: body of the CARRY or CARRIED that has come; from then on the connection is not this session's. None before, and
             on a link.
-        suspected: something else speaks against the other end: ``SUSPECTED_HEARTBEATS`` of silence are enough.
     """
 
     def __init__(
@@ -184,7 +183,6 @@ class LinkSession:
         self._max_message_bytes = max_message_bytes
         self._began_ms = self._heard_ms = self._spoke_ms = now_ms
         self._spoke = False
-        self.suspected = False
         self._doubted = False
         self._reader = FrameReader(handshake.MAX_HELLO_BYTES)
         self._output: list[bytes] = []
@@ -286,8 +284,11 @@ class LinkSession:
         self._put(REFUSE, reason[:_MAX_REASON_CHARACTERS].encode(errors="replace"))
         self.reason = reason
 
-    def tick(self, now_ms: int) -> None:
-        """Time passes: send a heartbeat, or give the other end up. Call it several times per ``heartbeat_ms``."""
+    def tick(self, now_ms: int, *, suspected: bool = False) -> None:
+        """Time passes: send a heartbeat, or give the other end up. Call it several times per ``heartbeat_ms``.
+
+        ``suspected``: something else speaks against the other end: ``SUSPECTED_HEARTBEATS`` of silence are enough.
+        """
         if self.finished:
             return
         if not self.established:
@@ -305,7 +306,7 @@ class LinkSession:
             self._put(HEARTBEAT, b"")
             self._spoke = False
         dead_after_ms = self._dead_after_ms
-        if self.suspected:
+        if suspected:
             dead_after_ms = min(dead_after_ms, SUSPECTED_HEARTBEATS * self._heartbeat_ms)
         if now_ms - self._heard_ms >= dead_after_ms:
             self._doubt(now_ms)

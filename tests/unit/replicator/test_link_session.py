@@ -652,15 +652,14 @@ def test_silence_ends_a_link() -> None:
 
 def test_two_heartbeats_of_silence_end_the_link_of_a_broker_that_is_suspected() -> None:
     one, other = linked(heartbeat_ms=100, dead_after_ms=500)
-    one.suspected = True
     for now_ms in range(0, 1_000, 20):
-        one.tick(now_ms)
+        one.tick(now_ms, suspected=True)
         other.tick(now_ms)
         one.receive(b"".join(other.take_output()), now_ms)
         other.receive(b"".join(one.take_output()), now_ms)
     assert not has_finished(one)
     for now_ms in range(1_000, 1_260, 20):
-        one.tick(now_ms)
+        one.tick(now_ms, suspected=True)
     assert has_finished(one)
 
 
