@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from understudy.broker.octets.chunks import named_bytes
+
 MESSAGE_BYTES: Final = 256
 """What a message takes at least, besides its properties, its routing key and its body."""
 
@@ -76,6 +78,20 @@ class Message:
         self.size = len(body)
         self.offset = offset
 
+    def begin_parts(self, offset: int) -> None:
+        """Record the body in parts, the first of which stands at ``offset``: its type, no ``bytes`` any more, says so."""
+        self.offset = offset
+        if type(self.body) is bytes:
+            self.body = named_bytes(memoryview(self.body))
+
+    def join_body(self) -> None:
+        """Hold the body as one ``bytes`` in memory."""
+        self.body = bytes(self.content())
+
+    def stand_at(self, offset: int) -> None:
+        """Count the message at ``offset``: its record's place in the old log means nothing in the new one."""
+        self.offset = offset
+
     def spill(self, spill: Spill) -> None:
         """Let the body go from memory, if it is there and ``spill`` has room. An empty one takes none."""
         if self.size and isinstance(self.body, _IN_MEMORY):
@@ -96,10 +112,26 @@ class DelayedMessage(Message):
 
     __slots__ = ("delay_ms", "due_ms", "everywhere")
 
-    def __init__(self, exchange: str, routing_key: str, properties: bytes, body: bytes, persistent: bool) -> None:
+    def __init__(
+        self,
+        exchange: str,
+        routing_key: str,
+        properties: bytes,
+        body: bytes,
+        persistent: bool,
+        *,
+        due_ms: int = 0,
+        delay_ms: int = 0,
+        everywhere: bool = False,
+    ) -> None:
         super().__init__(exchange, routing_key, properties, body, persistent)
-        self.due_ms = self.delay_ms = 0
-        self.everywhere = False
+        self.due_ms = due_ms
+        self.delay_ms = delay_ms
+        self.everywhere = everywhere
+
+    def fall_due(self, at_ms: int) -> None:
+        """Fix the time, in ms since 1970, at which it is due: it is published, or committed."""
+        self.due_ms = at_ms
 
     def again_at(self, offset: int) -> DelayedMessage:
         """As of any message."""
@@ -127,3 +159,12 @@ class MovedMessage(Message):
         self.body = source.body
         self.size = source.size
         self.offset = source.offset
+
+    def carry_body(self, source: Message, offset: int) -> None:
+        """Take the body of ``source`` into the record at ``offset``, which carries it once more."""
+        self.share_body(source)
+        self.offset = offset
+
+    def leave_body_out(self, size_bytes: int) -> None:
+        """Note the size of a body that its record does not carry."""
+        self.size = size_bytes

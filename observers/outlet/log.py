@@ -183,7 +183,8 @@ class OutletLog:
             message = move.message
             if message.persistent:
                 bodiless = message.size < move.size_bytes
-                message.size = move.size_bytes
+                if bodiless:
+                    message.leave_body_out(move.size_bytes)
                 self._enqueued.append(_Enqueued(self._epoch, offset, move.targets, message, bodiless))
 
     def _take_queue_delete(self, buf: bytes, at: int, end: int, offset: int) -> None:

@@ -58,9 +58,7 @@ class TransactionRecorder:
 
     def begin_body(self, tx: TxBuffer, message: Message) -> PartedBody:
         """The body of ``message`` is recorded in parts now: by :meth:`body_part` until it is all there, then :meth:`enqueue`."""
-        message.offset = self._state.log.end + 1
-        if type(message.body) is bytes:  # `enqueue` tells by the type what needs more than that
-            message.body = named_bytes(memoryview(message.body))
+        message.begin_parts(self._state.log.end + 1)  # `enqueue` tells by the type of the body
         return tx.bodies().begin(message)
 
     def body_part(self, tx: TxBuffer, body: PartedBody, start: int, size: int) -> int:
@@ -83,7 +81,7 @@ class TransactionRecorder:
         body = tx.parts.at(message.offset)
         head, tail = record.encode_tx_enqueue_parted(tx.tx_id, targets, message, transient, body.number, tx.own)
         if message.size < LARGE_BYTES:
-            message.body = bytes(message.content())
+            message.join_body()
         offset = self._log.append(head, message.properties, tail)
         tx.parts.places[offset] = (body, 0, message.size)
         tx.add(offset, message, targets, head, transient)

@@ -318,8 +318,7 @@ class Moving:
         head = encode_move(*source, reason, placed, message, has_body)
         if has_body:
             copy = MovedMessage(message.exchange, message.routing_key, message.properties, b"", message.persistent)
-            copy.share_body(message)  # it may be in a file, and stays there
-            copy.offset = broker.log.end + 1
+            copy.carry_body(message, broker.log.end + 1)  # it may be in a file, and stays there
             offset = broker.log.append(head, copy.properties, copy.content())
             self._batch.note_large(copy.size)
         else:

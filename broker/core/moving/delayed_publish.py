@@ -53,8 +53,7 @@ def delayed(vhost: VirtualHost, queues: list[Queue], message: Message) -> Messag
     if delay_ms <= 0:
         return message
     properties = with_header(message.properties, HEADER, -delay_ms)
-    late = DelayedMessage(message.exchange, message.routing_key, properties, message.content(), message.persistent)
-    late.due_ms = FROM_COMMIT | delay_ms
-    late.delay_ms = delay_ms
-    late.everywhere = everywhere
-    return late
+    return DelayedMessage(
+        message.exchange, message.routing_key, properties, message.content(), message.persistent,
+        due_ms=FROM_COMMIT | delay_ms, delay_ms=delay_ms, everywhere=everywhere,
+    )  # fmt: skip

@@ -232,7 +232,7 @@ class Applying:
                 self._take_out(content)
                 continue
             if message.__class__ is DelayedMessage:
-                message.due_ms = deadline_at(message.due_ms, prepare.time_ms)
+                message.fall_due(deadline_at(message.due_ms, prepare.time_ms))
             if deduplicates:
                 self.id_windows.note(queues, offset and tx.prepare_offset, content, message, prepare.time_ms)
             for queue_id, place, limit_ms in content:

@@ -138,7 +138,7 @@ class BrokerState:
         for entry in later:  # all are released first: queues may share a message
             live.release(entry.message.offset, entry.message.size)
         for entry in later:
-            entry.message.offset = start
+            entry.message.stand_at(start)
             live.add(start, entry.message.size)
         self.again.log_begins_anew()
 

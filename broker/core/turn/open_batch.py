@@ -232,7 +232,7 @@ class OpenBatch:
             self.close_dequeues()
         self.eager = True
         if message.__class__ is DelayedMessage:
-            message.due_ms = record.deadline_at(message.due_ms, self._expiry_now())
+            message.fall_due(record.deadline_at(message.due_ms, self._expiry_now()))
         offset = log.end + 1
         if len(queues) == 1:  # by far the most frequent
             queue = queues[0]

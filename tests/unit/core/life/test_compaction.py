@@ -318,8 +318,7 @@ def test_an_idle_broker_gives_space_back() -> None:
 
 
 def test_notes_come_through_their_octets() -> None:
-    delayed = DelayedMessage("e", "k", b"\0\0", b"body", True)
-    delayed.due_ms, delayed.everywhere = 77, True
+    delayed = DelayedMessage("e", "k", b"\0\0", b"body", True, due_ms=77, everywhere=True)
     moved = MovedMessage("", "dead", b"\0\0", b"", True)
     plain = Message("", "q", b"\0\0", b"x" * 300, True)
     targets = [AgainTarget(1, 2, 3), AgainTarget(4, 5, 0, Returned(1, 2, 3))]

@@ -252,8 +252,8 @@ def test_the_journal_has_the_due_time() -> None:
 
 @pytest.mark.parametrize("everywhere", [True, False])
 def test_a_record_has_what_is_known_of_a_delayed_message(everywhere: bool) -> None:
-    message = DelayedMessage("x", "key", encode_properties(delivery_mode=2), b"body", True)
-    message.due_ms, message.everywhere = 77, everywhere
+    properties = encode_properties(delivery_mode=2)
+    message = DelayedMessage("x", "key", properties, b"body", True, due_ms=77, everywhere=everywhere)
     head = record.encode_enqueue([(1, 2, 3)], message, False)
     raw = head + message.properties + message.content()
     targets, found = record.decode_enqueue(raw, 5, len(raw))
