@@ -275,7 +275,7 @@ class Moving:
         placed = []
         for target in targets:
             if target.logged:
-                target.newest_id = entry_id = target.newest_id + 1
+                entry_id = target.next_id()
                 target.brought_at = offset
                 placed.append((target.id, entry_id, self._batch.deadline(target, None)))
         if not placed and queue is not None and entry is not None:
