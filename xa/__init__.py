@@ -11,17 +11,14 @@ next program of the same job completes what is left before it begins new work.
     ownership            which process, thread or task has a transaction
     retries              recovery of what a program has left, in the background
     session              one thread of control's connections
-    link                 the connection to the state server
     resource_managers/   the broker, PostgreSQL, any PEP 249 module with two-phase commit
     state_server/        ``understudy state-server``
-    secret_file, peer    what proves to the state server who a program is, and to the program who the server is
-    tls                  TLS to brokers
+    sockets/             the connection to the state server, what proves to each end who is at the other, TLS to brokers
     asynchronous         the same for asyncio
     tpc                  the broker as a PEP 249 module with two-phase commit
     with_transaction     a data manager of the package ``transaction``: Pyramid, Zope
     with_sqlalchemy      an engine whose sessions work in the current transaction
-    commands             ``understudy xa list|show|recover|commit|rollback|forget``
-    metrics              ``understudy xa metrics``, for Prometheus
+    commands/            ``understudy xa list|show|recover|commit|rollback|forget``, and ``metrics`` for Prometheus
     demo/                ``scripts/demo xa``
     stress/              ``scripts/stress xa``
 

@@ -40,12 +40,12 @@ from understudy.xa.core.profiles.job import JOB_VARIABLE, checked_job, default_j
 from understudy.xa.core.profiles.profile import Profile, ResourceConfig, profile_of
 from understudy.xa.core.xid import global_id
 from understudy.xa.host import host_address, host_id
-from understudy.xa.link import TIMEOUT_S
 from understudy.xa.ownership import here, keep, watch
 from understudy.xa.resource_managers.factory import make_resource_manager
 from understudy.xa.resource_managers.port import ResourceManager
 from understudy.xa.retries import Retries
 from understudy.xa.session import OnStep, Session
+from understudy.xa.sockets.link import TIMEOUT_S
 
 PROFILE_VARIABLE: Final = "UNDERSTUDY_PROFILE"
 BEGINS: Final = 4

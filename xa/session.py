@@ -27,8 +27,8 @@ from understudy.xa.core.register.bounds import other_resource
 from understudy.xa.core.register.entry import Entry
 from understudy.xa.core.register.wire import Claim, Claimed, Nothing, Refused, Release
 from understudy.xa.core.xid import resource_of
-from understudy.xa.link import TIMEOUT_S, StateLink
 from understudy.xa.resource_managers.port import ResourceManager
+from understudy.xa.sockets.link import TIMEOUT_S, StateLink
 
 GIVE_WAYS: Final = 10
 """Of about a second each."""

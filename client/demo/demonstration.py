@@ -24,11 +24,11 @@ from understudy.client.runs.coins import ACCOUNTS, COINS_PER_ACCOUNT, LARGEST_CO
 from understudy.client.runs.digests import READER, agree
 from understudy.client.runs.session import LostError, RefusedError, Session, strays_logged
 from understudy.client.runs.tally import Tally
-from understudy.client.verdicts.case import Case
-from understudy.client.verdicts.client_log import ClientLog, read_logs
-from understudy.client.verdicts.content import BrokerContent
 from understudy.client.verdicts.differing import differing, miscounted
-from understudy.client.verdicts.history import History
+from understudy.client.verdicts.evidence.case import Case
+from understudy.client.verdicts.evidence.client_log import ClientLog, read_logs
+from understudy.client.verdicts.evidence.content import BrokerContent
+from understudy.client.verdicts.evidence.history import History
 from understudy.client.verdicts.judging import judge
 from understudy.client.verdicts.violation import Violation
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from understudy.client.verdicts.history import History
+from understudy.client.verdicts.evidence.history import History
 
 ALL_READY = "all_ready"
 CATCHING_UP = "catching_up"

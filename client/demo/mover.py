@@ -21,7 +21,7 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, DeliveryMode
 from understudy.client.runs.coins import CONSUMED_ACCOUNTS, MOST_TAKEN, PREFETCH, drawn
 from understudy.client.runs.session import TX_HEADER, LostError, RefusedError, Session, errors_as_ours
 from understudy.client.runs.transactions import ClientTransactions
-from understudy.client.verdicts.client_log import ClientLog, Message
+from understudy.client.verdicts.evidence.client_log import ClientLog, Message
 
 PATIENCE_S: Final = 0.5
 RETRY_S: Final = (0.1, 0.3)

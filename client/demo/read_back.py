@@ -12,8 +12,8 @@ import msgspec
 from understudy.client.runs.broker_group import BrokerGroup, GroupError
 from understudy.client.runs.digests import DIGEST_PAGE, READER, agree, digests_of
 from understudy.client.runs.session import LostError, RefusedError, Session, errors_as_ours
-from understudy.client.verdicts.client_log import Message
-from understudy.client.verdicts.content import BrokerContent, QueueContent
+from understudy.client.verdicts.evidence.client_log import Message
+from understudy.client.verdicts.evidence.content import BrokerContent, QueueContent
 
 READ_TIMEOUT_S: Final = 20.0
 AGREE_TIMEOUT_S: Final = 10.0

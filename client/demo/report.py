@@ -14,9 +14,9 @@ from understudy.client.demo.figures import KINDS, Failover, Kill, failovers
 from understudy.client.runs.audited import audit_text
 from understudy.client.runs.figures import commit_ms, median_and_max, percentile
 from understudy.client.verdicts.altered import minted_and_found
-from understudy.client.verdicts.case import Case
-from understudy.client.verdicts.client_log import BY_BROKER, BY_CLIENT, BY_LOSS
-from understudy.client.verdicts.history import COMMITTED, ROLLED_BACK
+from understudy.client.verdicts.evidence.case import Case
+from understudy.client.verdicts.evidence.client_log import BY_BROKER, BY_CLIENT, BY_LOSS
+from understudy.client.verdicts.evidence.history import COMMITTED, ROLLED_BACK
 from understudy.client.verdicts.violation import Kind, Violation
 
 EXAMPLES: Final = 5

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from understudy.client.runs.broker_group import GroupError
-from understudy.client.verdicts.content import BrokerContent, QueueContent
 from understudy.client.verdicts.differing import differing
+from understudy.client.verdicts.evidence.content import BrokerContent, QueueContent
 
 DIGEST_PAGE: Final = "/digest"
 READER: Final = "a client"

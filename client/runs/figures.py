@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import ceil
 from statistics import median
 
-from understudy.client.verdicts.history import History
+from understudy.client.verdicts.evidence.history import History
 
 
 def commit_ms(history: History) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Final
 
-from understudy.client.verdicts.client_log import Entry, Event
+from understudy.client.verdicts.evidence.client_log import Entry, Event
 
 WINDOW_S: Final = 2.0
 OUTCOMES: Final = frozenset({Event.COMMITTED, Event.ROLLED_BACK, Event.UNKNOWN})

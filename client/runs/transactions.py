@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from understudy.client.runs.session import LostError, RefusedError
-from understudy.client.verdicts.client_log import BY_BROKER, BY_CLIENT, BY_LOSS, ClientLog, Message
+from understudy.client.verdicts.evidence.client_log import BY_BROKER, BY_CLIENT, BY_LOSS, ClientLog, Message
 
 ROLLED_BACK_CODES: Final = frozenset({406, 506})
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from understudy.client.runs.broker_group import BrokerView
 from understudy.client.runs.tally import Tally
-from understudy.client.verdicts.client_log import Event
+from understudy.client.verdicts.evidence.client_log import Event
 
 REFRESH_S: Final = 0.25
 _Brokers_contra = TypeVar("_Brokers_contra", contravariant=True)

@@ -21,11 +21,11 @@ from understudy.client.stress.libraries.connection import Connection, Session
 from understudy.client.stress.workloads.by_name import Workload
 from understudy.client.stress.workloads.delivery_order import misdelivered
 from understudy.client.stress.workloads.worker import message_of
-from understudy.client.verdicts.case import Case
-from understudy.client.verdicts.client_log import Message, read_logs
-from understudy.client.verdicts.content import BrokerContent, QueueContent
 from understudy.client.verdicts.differing import differing, miscounted
-from understudy.client.verdicts.history import History
+from understudy.client.verdicts.evidence.case import Case
+from understudy.client.verdicts.evidence.client_log import Message, read_logs
+from understudy.client.verdicts.evidence.content import BrokerContent, QueueContent
+from understudy.client.verdicts.evidence.history import History
 from understudy.client.verdicts.violation import Violation
 
 SETTLE_S: Final = 30.0

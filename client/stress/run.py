@@ -30,7 +30,7 @@ from understudy.client.stress.report.view import View
 from understudy.client.stress.wishes import Wishes
 from understudy.client.stress.workloads.by_name import WORKLOADS, Cast
 from understudy.client.stress.workloads.worker import Worker
-from understudy.client.verdicts.client_log import ClientLog, Entry
+from understudy.client.verdicts.evidence.client_log import ClientLog, Entry
 
 START_S: Final = 60.0
 DRAIN_S: Final = 60.0

@@ -2,7 +2,7 @@
 
 The demo, the simulator, the stress tests and the tests of the pipeline judge by these rules, and by no others. A verdict takes a
 :class:`Case` and returns a list of :class:`Violation`; an empty list says that the rule holds. The head of each file states its
-rule. docs/verdicts.md lists the rules, and the fields of a client's log.
+rule. docs/verdicts.md lists the rules, and the fields of a client's log. The first four files are in the room ``evidence``.
 
 ===============  ======================================================================================================
 ``client_log``   what a client writes down: a JSON object a line, with a version; writing and reading it
@@ -25,10 +25,10 @@ rule. docs/verdicts.md lists the rules, and the fields of a client's log.
 Nothing here knows a broker, a client library, a clock or a socket. ``client_log`` alone touches files.
 """
 
-from understudy.client.verdicts.case import Case
-from understudy.client.verdicts.client_log import ClientLog, Entry, Event, LogError, Message, read_logs
-from understudy.client.verdicts.content import BrokerContent, Departure, LogContent, QueueContent
-from understudy.client.verdicts.history import COMMITTED, ROLLED_BACK, History, Receipt, Sent, Transaction
+from understudy.client.verdicts.evidence.case import Case
+from understudy.client.verdicts.evidence.client_log import ClientLog, Entry, Event, LogError, Message, read_logs
+from understudy.client.verdicts.evidence.content import BrokerContent, Departure, LogContent, QueueContent
+from understudy.client.verdicts.evidence.history import COMMITTED, ROLLED_BACK, History, Receipt, Sent, Transaction
 from understudy.client.verdicts.judging import LOG_VERDICTS, QUEUE_VERDICTS, judge
 from understudy.client.verdicts.violation import Kind, Violation
 

@@ -7,7 +7,7 @@ itself. It rests on addition alone.
 
 from __future__ import annotations
 
-from understudy.client.verdicts.case import Case
+from understudy.client.verdicts.evidence.case import Case
 from understudy.client.verdicts.violation import Kind, Violation
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from understudy.client.verdicts.content import BrokerContent, QueueContent
+from understudy.client.verdicts.evidence.content import BrokerContent, QueueContent
 from understudy.client.verdicts.violation import Kind, Violation
 
 

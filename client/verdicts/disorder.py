@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from understudy.client.verdicts.case import Case
-from understudy.client.verdicts.history import Place, place_of
+from understudy.client.verdicts.evidence.case import Case
+from understudy.client.verdicts.evidence.history import Place, place_of
 from understudy.client.verdicts.violation import Kind, Violation
 
 Rank = tuple[int, int]

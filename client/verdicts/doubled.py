@@ -6,7 +6,7 @@ transactions does not count: no broker answers it, so it may not have arrived.
 
 from __future__ import annotations
 
-from understudy.client.verdicts.case import Case
+from understudy.client.verdicts.evidence.case import Case
 from understudy.client.verdicts.violation import Kind, Violation
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from understudy.client.verdicts.case import Case
-from understudy.client.verdicts.history import Place, place_of
+from understudy.client.verdicts.evidence.case import Case
+from understudy.client.verdicts.evidence.history import Place, place_of
 from understudy.client.verdicts.violation import Kind, Violation
 
 ROUNDING_MS: Final = 2.0

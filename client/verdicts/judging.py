@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Final
 
 from understudy.client.verdicts.altered import altered, foreign, unbalanced
-from understudy.client.verdicts.case import Case
 from understudy.client.verdicts.disorder import stale, unordered
 from understudy.client.verdicts.doubled import doubled
+from understudy.client.verdicts.evidence.case import Case
 from understudy.client.verdicts.lost import left_alone, lost, lost_in_log, refused, refused_in_log
 from understudy.client.verdicts.partial import contradicted, partial
 from understudy.client.verdicts.told import contradicted_by_log, told_twice, unresolved

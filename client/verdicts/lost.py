@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from understudy.client.verdicts.case import Case
-from understudy.client.verdicts.client_log import Message
-from understudy.client.verdicts.content import BY_CLIENTS, BY_ITSELF, Departure
-from understudy.client.verdicts.history import place_of
+from understudy.client.verdicts.evidence.case import Case
+from understudy.client.verdicts.evidence.client_log import Message
+from understudy.client.verdicts.evidence.content import BY_CLIENTS, BY_ITSELF, Departure
+from understudy.client.verdicts.evidence.history import place_of
 from understudy.client.verdicts.violation import Kind, Violation
 
 

@@ -10,8 +10,8 @@ that it made is there: otherwise the message is lost, and who lost it cannot be 
 
 from __future__ import annotations
 
-from understudy.client.verdicts.case import Case
-from understudy.client.verdicts.history import Transaction, place_of
+from understudy.client.verdicts.evidence.case import Case
+from understudy.client.verdicts.evidence.history import Transaction, place_of
 from understudy.client.verdicts.violation import Kind, Violation
 
 

@@ -6,8 +6,8 @@ log says the same of it.
 
 from __future__ import annotations
 
-from understudy.client.verdicts.case import Case
-from understudy.client.verdicts.history import COMMITTED, ROLLED_BACK
+from understudy.client.verdicts.evidence.case import Case
+from understudy.client.verdicts.evidence.history import COMMITTED, ROLLED_BACK
 from understudy.client.verdicts.violation import Kind, Violation
 
 

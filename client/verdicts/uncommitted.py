@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from understudy.client.verdicts.case import Case
-from understudy.client.verdicts.client_log import Message
+from understudy.client.verdicts.evidence.case import Case
+from understudy.client.verdicts.evidence.client_log import Message
 from understudy.client.verdicts.violation import Kind, Violation
 
 

@@ -1,1 +1,1 @@
-"""The outlet: committed transactions of a journal, for Kafka (docs/outlet.md). What reads files and sends is in `edge`."""
+"""The outlet: committed transactions of a journal, for Kafka (docs/outlet.md): `reading`, `sending`, and I/O in `edge`."""

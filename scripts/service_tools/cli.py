@@ -19,7 +19,7 @@ from service_tools.kafka_servers import MAX_BROKERS, KafkaCluster, lay_out_kafka
 from understudy.broker.errors import UnderstudyError
 from understudy.ha.trial.edge.zookeeper_servers import MAX_SERVERS, TICK_MS, Ensemble, lay_out_ensemble
 from understudy.xa.core.errors import XaError
-from understudy.xa.postgresql_server import PostgresServer
+from understudy.xa.demo.postgresql_server import PostgresServer
 
 _SERVICES = ("zookeeper", "kafka", "postgresql")
 _TOPIC = re.compile(r"([a-zA-Z0-9._-]{1,249})(?::([1-9][0-9]{0,3}))?")

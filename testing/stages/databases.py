@@ -15,7 +15,7 @@ from understudy.client.stages import postgresql, sqlite
 from understudy.client.stages.databases.port import Database
 
 if TYPE_CHECKING:
-    from understudy.xa.postgresql_server import PostgresServer
+    from understudy.xa.demo.postgresql_server import PostgresServer
 
 CONNINFO_VARIABLE: Final = "UNDERSTUDY_TEST_POSTGRESQL"
 """A connection string of a server that is there; its user may create databases."""
@@ -69,7 +69,7 @@ class PostgresqlServer:
             self.conninfo = self._start()
 
     def _start(self) -> str:
-        from understudy.xa.postgresql_server import PostgresServer  # noqa: PLC0415  # needed here alone
+        from understudy.xa.demo.postgresql_server import PostgresServer  # noqa: PLC0415  # needed here alone
 
         self._folder = tempfile.TemporaryDirectory(prefix="understudy-testing-postgresql-")
         Path(self._folder.name).chmod(0o755)

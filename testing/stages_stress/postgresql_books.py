@@ -9,7 +9,7 @@ import psycopg
 
 from understudy.client.stages.demo.books import Books, books_of, schema
 from understudy.client.stages.demo.settings import POSTGRESQL
-from understudy.xa.postgresql_server import PostgresServer
+from understudy.xa.demo.postgresql_server import PostgresServer
 
 
 class PostgresqlBooks:

@@ -28,7 +28,7 @@ from understudy.client.stages.databases.port import Database
 from understudy.client.stages.databases.sqlite_connections import StageConnection
 from understudy.client.stages.slots.slot import Slot
 from understudy.client.stages.watching.points import Point
-from understudy.xa.postgresql_server import PostgresServer
+from understudy.xa.demo.postgresql_server import PostgresServer
 
 pytestmark = [pytest.mark.integration]
 

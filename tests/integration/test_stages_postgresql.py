@@ -28,7 +28,7 @@ from understudy.client.stages.databases import lines
 from understudy.client.stages.databases.port import DatabaseSession, RelaySession
 from understudy.client.stages.databases.psycopg_database import AsyncPostgresqlSession
 from understudy.client.stages.watching.points import Point
-from understudy.xa.postgresql_server import PostgresServer
+from understudy.xa.demo.postgresql_server import PostgresServer
 
 pytestmark = [pytest.mark.integration]
 

@@ -33,7 +33,7 @@ from understudy.client.stages.application.worker import Worker
 from understudy.client.stages.broker.connection import Connection
 from understudy.client.stages.joint import place as joint_place
 from understudy.client.stages.watching.points import Point
-from understudy.xa.postgresql_server import PostgresServer
+from understudy.xa.demo.postgresql_server import PostgresServer
 
 pytestmark = [pytest.mark.integration]
 

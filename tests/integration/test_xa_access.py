@@ -27,7 +27,7 @@ from understudy.xa.core.profiles.profile import profile_of
 from understudy.xa.core.profiles.servers import Login
 from understudy.xa.core.register.access import Access
 from understudy.xa.core.register.wire import Begin, Claim, Claimed, Decide, Done, Forget, Ok, Rule, Take
-from understudy.xa.link import StateLink
+from understudy.xa.sockets.link import StateLink
 from understudy.xa.state_server import door
 from understudy.xa.state_server.door import Door, Visitor
 from understudy.xa.state_server.entrance import Doors, Entrance

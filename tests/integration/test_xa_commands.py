@@ -22,14 +22,15 @@ from tests.integration.broker_process import PROGRAM, free_port, wait_until
 from tests.integration.dtx_channel import DtxChannel, Xid
 from tests.integration.xa_place import JOB, QUEUE, Place, forked, killer, running_place, transfer
 from tests.integration.xa_servers import Server
-from understudy.xa import commands, operator
+from understudy.xa.commands import in_doubt as commands
+from understudy.xa.commands import operator
 from understudy.xa.core.profiles.profile import ResourceConfig
 from understudy.xa.core.register.state import MAX_ATTEMPTS
 from understudy.xa.core.register.wire import Begin, Claim, Claimed, Failed, Ok, Request
-from understudy.xa.link import StateLink
 from understudy.xa.manager import read_profile
 from understudy.xa.resource_managers.factory import make_resource_manager
 from understudy.xa.resource_managers.port import ResourceManager
+from understudy.xa.sockets.link import StateLink
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

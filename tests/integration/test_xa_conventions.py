@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from tests.integration.xa_place import JOB, Place, forked, killer, running_place
 from tests.integration.xa_ways import WAYS, Entry, Other, published, registered, with_both, with_transaction
 from understudy.xa import ConfigError, HeuristicError, Outcome, ProtocolError, RolledBackError, TransactionManager
-from understudy.xa.operator import Operator
+from understudy.xa.commands.operator import Operator
 from understudy.xa.with_sqlalchemy import enlisted_engine
 from understudy.xa.with_transaction import JointTransactions
 

@@ -23,8 +23,8 @@ from understudy.xa.core.errors import RolledBackError
 from understudy.xa.core.profiles.log_address import log_address_of
 from understudy.xa.core.profiles.profile import profile_of
 from understudy.xa.core.register.wire import Ok, Rule
-from understudy.xa.link import StateLink
 from understudy.xa.manager import read_profile
+from understudy.xa.sockets.link import StateLink
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

@@ -32,13 +32,13 @@ from understudy.xa import (
     tpc,
 )
 from understudy.xa.asynchronous import AsyncTransaction
+from understudy.xa.commands.operator import Operator
 from understudy.xa.core.codes import OK, XaCode
 from understudy.xa.core.manager.steps import Flag
 from understudy.xa.core.profiles.profile import profile_of
 from understudy.xa.core.xid import Xid
-from understudy.xa.link import StateLink
-from understudy.xa.operator import Operator
 from understudy.xa.resource_managers.factory import make_resource_manager
+from understudy.xa.sockets.link import StateLink
 
 ESTABLISHED = "01"
 KEEPALIVE = "02"

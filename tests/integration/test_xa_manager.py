@@ -29,8 +29,8 @@ from understudy.xa import (
 from understudy.xa.core.manager.steps import Flag
 from understudy.xa.core.profiles.profile import ResourceConfig, profile_of
 from understudy.xa.core.xid import branch_of
+from understudy.xa.demo.postgresql_server import PostgresServer
 from understudy.xa.manager import read_profile
-from understudy.xa.postgresql_server import PostgresServer
 from understudy.xa.resource_managers.factory import make_resource_manager
 from understudy.xa.resource_managers.port import ResourceManager
 
@@ -351,7 +351,7 @@ def test_an_operator_of_the_broker_rolls_a_prepared_branch_back(place: Place, ma
     bank.resource.execute("DELETE FROM ledger WHERE gid = %s", (shown.entry.gid,))
     bank.resource.commit()
     bank.close()
-    from understudy.xa.operator import Operator
+    from understudy.xa.commands.operator import Operator
 
     Operator(manager.profile, JOB).forget(shown.entry.gid)
     assert place.entries() == []

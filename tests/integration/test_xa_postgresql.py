@@ -35,14 +35,14 @@ from understudy.xa import (
     XaCode,
     XaError,
 )
+from understudy.xa.commands.operator import Operator, RefusedError
 from understudy.xa.core.codes import OK
 from understudy.xa.core.errors import RecoveryFailedError
 from understudy.xa.core.manager.steps import Flag
 from understudy.xa.core.profiles.profile import Profile, ResourceConfig, profile_of
 from understudy.xa.core.register.wire import Shown
 from understudy.xa.core.xid import branch_of
-from understudy.xa.operator import Operator, RefusedError
-from understudy.xa.postgresql_server import PostgresServer
+from understudy.xa.demo.postgresql_server import PostgresServer
 from understudy.xa.resource_managers.factory import make_resource_manager
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]

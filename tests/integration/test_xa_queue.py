@@ -20,7 +20,7 @@ from tests.integration.xa_servers import FINGERPRINT, JOB, QueueServer, Told, en
 from tests.stress.group import Group, running_group
 from understudy.xa.core.errors import StateServerLostError
 from understudy.xa.core.register.wire import Claim, Claimed
-from understudy.xa.link import StateLink
+from understudy.xa.sockets.link import StateLink
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -18,7 +18,7 @@ from understudy.xa.core.register.entry import STATUS_FORMAT, Image
 from understudy.xa.core.register.wire import WIRE_VERSION, Begin, Claim, Decide, Done, Hello, Nothing, Ok, line_of
 from understudy.xa.core.status.journal_log import frame
 from understudy.xa.core.status.mirrored_file import RECORD_OCTETS, digest_of
-from understudy.xa.link import StateLink
+from understudy.xa.sockets.link import StateLink
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 

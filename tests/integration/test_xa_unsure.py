@@ -14,17 +14,18 @@ import pytest
 
 from tests.integration.broker_process import wait_until
 from tests.integration.xa_place import JOB, QUEUE, Place, forked, killer, running_place, transfer
-from understudy.xa import ProtocolError, RecoveryFailedError, TransactionManager, operator
+from understudy.xa import ProtocolError, RecoveryFailedError, TransactionManager
+from understudy.xa.commands import operator
+from understudy.xa.commands.operator import Operator
 from understudy.xa.core.codes import OK, XaCode
 from understudy.xa.core.manager.steps import Flag
 from understudy.xa.core.profiles.profile import ResourceConfig, profile_of
 from understudy.xa.core.register.wire import Begin, Claimed, Ok, Release, Take
 from understudy.xa.core.xid import branch_of
-from understudy.xa.link import StateLink
-from understudy.xa.operator import Operator
 from understudy.xa.resource_managers.factory import make_resource_manager
 from understudy.xa.resource_managers.port import ResourceManager
 from understudy.xa.resource_managers.postgresql import advisory_lock_of
+from understudy.xa.sockets.link import StateLink
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 

@@ -26,11 +26,11 @@ from tests.integration.broker_process import (
 )
 from understudy.xa import TransactionManager
 from understudy.xa.core.register.wire import Shown
-from understudy.xa.link import StateLink
+from understudy.xa.demo.postgresql_server import PostgresServer
 from understudy.xa.manager import read_profile
-from understudy.xa.postgresql_server import PostgresServer
 from understudy.xa.resource_managers.factory import make_resource_manager
 from understudy.xa.resource_managers.port import ResourceManager
+from understudy.xa.sockets.link import StateLink
 
 JOB = "job"
 QUEUE = "transfers"

@@ -16,7 +16,7 @@ from tests.integration.broker_process import PROGRAM, STOP_TIMEOUT_S, wait_until
 from understudy.xa.core.errors import XaError
 from understudy.xa.core.profiles.servers import NO_LOGIN, Login
 from understudy.xa.core.register.wire import Begin, Decide, Done, Ok, Request, Shown
-from understudy.xa.link import StateLink
+from understudy.xa.sockets.link import StateLink
 
 JOB = "job"
 FINGERPRINT = "f" * 32

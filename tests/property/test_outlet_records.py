@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.broker.message import Message
-from understudy.observers.outlet.records import RecordMaker, property_headers
-from understudy.observers.outlet.units import Outgoing, Unit
+from understudy.observers.outlet.reading.units import Outgoing, Unit
+from understudy.observers.outlet.sending.records import RecordMaker, property_headers
 
 _NAMES = st.binary(max_size=40).map(lambda raw: bytes([len(raw)]) + raw)
 _LONG = st.binary(max_size=60).map(lambda raw: struct.pack(">I", len(raw)) + raw)

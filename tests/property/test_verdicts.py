@@ -29,8 +29,8 @@ from understudy.client.verdicts import (
     Message,
     judge,
 )
-from understudy.client.verdicts.client_log import entry_of, line_of
 from understudy.client.verdicts.differing import differing
+from understudy.client.verdicts.evidence.client_log import entry_of, line_of
 
 QUEUES = ("a", "b", "c")
 PLAIN = "d"

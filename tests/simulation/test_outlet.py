@@ -18,9 +18,9 @@ from understudy.broker.log.segment import NoJournalError
 from understudy.observers import events_schema as schema
 from understudy.observers.events_schema import Event
 from understudy.observers.outlet.errors import OutletGapError
-from understudy.observers.outlet.reader import NOTHING, OutletReader
-from understudy.observers.outlet.segments import JournalSegments
-from understudy.observers.outlet.units import Unit
+from understudy.observers.outlet.reading.reader import NOTHING, OutletReader
+from understudy.observers.outlet.reading.segments import JournalSegments
+from understudy.observers.outlet.reading.units import Unit
 
 SEEDS = (4, 20, 175)
 """Among them catch-ups, step-downs, branches, brokers that lose their data, and one that lets go of a log that fills its disk."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.simulator.ledger import ClientTransaction, Told
 from tests.simulator.workloads import kept_queues
 from understudy.client.verdicts import ClientLog, History, Message, Transaction
-from understudy.client.verdicts.client_log import BY_BROKER, BY_CLIENT
+from understudy.client.verdicts.evidence.client_log import BY_BROKER, BY_CLIENT
 
 if TYPE_CHECKING:
     from tests.simulator.cluster import SimCluster

@@ -13,7 +13,7 @@ import pika.exceptions
 from tests.integration.broker_process import wait_until
 from tests.stress.clients import PERSISTENT, End, Found, content_of, end_of
 from understudy.client.verdicts import BrokerContent, Case, History, Message, Sent, judge
-from understudy.client.verdicts.history import place_of
+from understudy.client.verdicts.evidence.history import place_of
 
 
 class Confirmer:

@@ -9,7 +9,7 @@ import attrs
 
 from understudy.client import verdicts
 from understudy.client.verdicts import Entry, Event, History, Kind, Violation
-from understudy.client.verdicts.client_log import entry_of
+from understudy.client.verdicts.evidence.client_log import entry_of
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "verdicts.md").read_text(encoding="utf-8")
@@ -38,5 +38,5 @@ def test_the_example_of_a_log_is_one() -> None:
 
 
 def test_every_file_is_in_the_list_of_the_room() -> None:
-    files = {path.stem for path in (ROOT / "client" / "verdicts").glob("*.py")} - {"__init__"}
+    files = {path.stem for path in (ROOT / "client" / "verdicts").rglob("*.py")} - {"__init__"}
     assert set(re.findall(r"^``(\w+)``", verdicts.__doc__ or "", re.MULTILINE)) == files

@@ -9,10 +9,10 @@ import amqp
 import attrs
 
 from understudy.xa.demo.stage import QUEUE
-from understudy.xa.link import StateLink
 from understudy.xa.manager import TransactionManager
 from understudy.xa.resource_managers.factory import make_resource_manager
 from understudy.xa.resource_managers.port import ResourceManager
+from understudy.xa.sockets.link import StateLink
 
 ACCOUNTS: Final = 10
 OPENING_BALANCE: Final = 1000

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from understudy.xa.core.errors import XaError
-from understudy.xa.peer import MAX_PATH_OCTETS
-from understudy.xa.postgresql_server import PostgresServer
+from understudy.xa.demo.postgresql_server import PostgresServer
+from understudy.xa.sockets.peer import MAX_PATH_OCTETS
 
 START_S: Final = 30.0
 STOP_S: Final = 20.0

@@ -28,7 +28,7 @@ from understudy.xa.resource_managers.dtx_wire import (
     MethodWire,
 )
 from understudy.xa.resource_managers.port import InDoubt, ResourceManager
-from understudy.xa.tls import tls_options
+from understudy.xa.sockets.tls import tls_options
 
 CONNECT_S: Final = 2.0
 AGAIN_S: Final = 0.1

@@ -22,7 +22,7 @@ from amqp.exceptions import AccessRefused, AMQPError, NotAllowed, NotFound, Prec
 from understudy.xa.core.errors import DecisionLogError, LogLostError, LogOwnedError
 from understudy.xa.core.profiles.log_address import LogAddress
 from understudy.xa.core.status.queue_log import GROUP, MARK, LogMessage
-from understudy.xa.tls import tls_options
+from understudy.xa.sockets.tls import tls_options
 
 CONNECT_S: Final = 2.0
 ANSWER_S: Final = 15.0

@@ -30,7 +30,7 @@ from understudy.xa.core.register.access import (
     unwanted,
 )
 from understudy.xa.core.register.wire import MAX_LINE_OCTETS, Refused, Request, line_of, request_of
-from understudy.xa.peer import user_of
+from understudy.xa.sockets.peer import user_of
 from understudy.xa.state_server.stores import say
 
 HANDSHAKE_S: Final = 10.0

@@ -11,7 +11,7 @@ import attrs
 from understudy.xa.core.errors import ConfigError
 from understudy.xa.core.profiles.servers import checked_address
 from understudy.xa.core.register.access import Access
-from understudy.xa.secret_file import check_key_file, read_secret
+from understudy.xa.sockets.secret_file import check_key_file, read_secret
 
 
 @attrs.frozen(kw_only=True)

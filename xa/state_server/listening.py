@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from understudy.xa.core.errors import ConfigError, StateServerError
-from understudy.xa.peer import MAX_PATH_OCTETS, socket_path
+from understudy.xa.sockets.peer import MAX_PATH_OCTETS, socket_path
 from understudy.xa.state_server.door import BUFFER_OCTETS, OnClient
 from understudy.xa.state_server.tls_listener import TlsListener
 

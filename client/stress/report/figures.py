@@ -10,7 +10,7 @@ import attrs
 
 from understudy.client.runs.figures import commit_ms, median_and_max, percentile
 from understudy.client.stress.faults.conductor import Fault
-from understudy.client.verdicts.history import History
+from understudy.client.verdicts.evidence.history import History
 
 
 @attrs.frozen(kw_only=True)

@@ -17,7 +17,7 @@ from understudy.client.stress.faults.conductor import Fault
 from understudy.client.stress.report.figures import Failover, failovers
 from understudy.client.stress.report.page_text import SCRIPT, STYLE
 from understudy.client.stress.report.summary import Run
-from understudy.client.verdicts.history import History
+from understudy.client.verdicts.evidence.history import History
 
 BIN_S: Final = 0.5
 MOST_POINTS: Final = 20_000

@@ -12,9 +12,9 @@ from understudy.client.runs.audited import audit_text
 from understudy.client.stress.faults.conductor import Fault
 from understudy.client.stress.faults.watch import Moment
 from understudy.client.stress.report.figures import Failover, by_kind, commits, failovers
-from understudy.client.verdicts.case import Case
-from understudy.client.verdicts.client_log import Event
-from understudy.client.verdicts.history import COMMITTED, ROLLED_BACK, History
+from understudy.client.verdicts.evidence.case import Case
+from understudy.client.verdicts.evidence.client_log import Event
+from understudy.client.verdicts.evidence.history import COMMITTED, ROLLED_BACK, History
 from understudy.client.verdicts.violation import Kind, Violation
 
 SHOWN_VIOLATIONS: Final = 100

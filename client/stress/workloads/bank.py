@@ -16,7 +16,7 @@ from understudy.client.runs.coins import (
 )
 from understudy.client.stress.libraries.connection import Connection, Session
 from understudy.client.stress.workloads.worker import Held, Worker
-from understudy.client.verdicts.client_log import ClientLog
+from understudy.client.verdicts.evidence.client_log import ClientLog
 
 PATIENCE_S: Final = 0.2
 

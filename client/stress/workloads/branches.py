@@ -14,8 +14,8 @@ import attrs
 from understudy.client.runs.session import LostError, RefusedError
 from understudy.client.stress.libraries.connection import Connection, dtx
 from understudy.client.stress.workloads.worker import Worker, body_of
-from understudy.client.verdicts.client_log import BY_BROKER, BY_CLIENT, BY_LOSS, Message
-from understudy.client.verdicts.history import COMMITTED
+from understudy.client.verdicts.evidence.client_log import BY_BROKER, BY_CLIENT, BY_LOSS, Message
+from understudy.client.verdicts.evidence.history import COMMITTED
 
 QUEUES: Final = tuple(f"branch-{number}" for number in range(4))
 MESSAGES: Final = 25

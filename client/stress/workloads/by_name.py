@@ -12,8 +12,8 @@ from understudy.client.runs.coins import ACCOUNTS
 from understudy.client.stress.libraries.connection import Session
 from understudy.client.stress.workloads import bank, branches, dead_letter_kinds, dead_letters, fifo, large_tx, placing
 from understudy.client.stress.workloads.worker import Worker
-from understudy.client.verdicts.case import Case
-from understudy.client.verdicts.client_log import ClientLog
+from understudy.client.verdicts.evidence.case import Case
+from understudy.client.verdicts.evidence.client_log import ClientLog
 from understudy.client.verdicts.judging import judge
 from understudy.client.verdicts.violation import Violation
 

@@ -28,7 +28,7 @@ from understudy.client.stress.workloads.dead_letter_kinds import (
 )
 from understudy.client.stress.workloads.fifo import Confirmer
 from understudy.client.stress.workloads.worker import Held, Worker, body_of
-from understudy.client.verdicts.client_log import Event, Message
+from understudy.client.verdicts.evidence.client_log import Event, Message
 
 PREFETCH: Final = 10
 MOST_IN_TX: Final = 4

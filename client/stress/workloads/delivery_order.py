@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from understudy.client.verdicts.client_log import Entry, Event
+from understudy.client.verdicts.evidence.client_log import Entry, Event
 from understudy.client.verdicts.violation import Kind, Violation
 
 CONSUMER_PREFIX: Final = "consumer"

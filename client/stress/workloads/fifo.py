@@ -14,7 +14,7 @@ from understudy.client.runs.session import NACKED, RefusedError
 from understudy.client.stress.libraries.connection import Connection
 from understudy.client.stress.workloads.delivery_order import CONSUMER_PREFIX
 from understudy.client.stress.workloads.worker import Worker, body_of
-from understudy.client.verdicts.client_log import ClientLog, Event, Message
+from understudy.client.verdicts.evidence.client_log import ClientLog, Event, Message
 
 QUEUES: Final = tuple(f"fifo-{number}" for number in range(4))
 PREFETCH: Final = 20

@@ -29,11 +29,11 @@ from understudy.client.stress.workloads.dead_letter_kinds import (
     fate_of,
 )
 from understudy.client.stress.workloads.dead_letters import PREFETCH
-from understudy.client.verdicts.case import Case
-from understudy.client.verdicts.client_log import Message
-from understudy.client.verdicts.content import BrokerContent, QueueContent
 from understudy.client.verdicts.disorder import stale, unordered
 from understudy.client.verdicts.early import early, least_late_ms
+from understudy.client.verdicts.evidence.case import Case
+from understudy.client.verdicts.evidence.client_log import Message
+from understudy.client.verdicts.evidence.content import BrokerContent, QueueContent
 from understudy.client.verdicts.judging import QUEUE_VERDICTS
 from understudy.client.verdicts.violation import Kind as Wrong
 from understudy.client.verdicts.violation import Violation

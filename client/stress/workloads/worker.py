@@ -17,7 +17,7 @@ import msgspec
 from understudy.client.runs.session import LostError, RefusedError
 from understudy.client.runs.transactions import ClientTransactions
 from understudy.client.stress.libraries.connection import Connection, Delivery, Session, outcome_of, pause
-from understudy.client.verdicts.client_log import ClientLog, Event, Message
+from understudy.client.verdicts.evidence.client_log import ClientLog, Event, Message
 
 
 class Held(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from understudy.observers.outlet.errors import RecordRefusedError
-from understudy.observers.outlet.records import KafkaRecord
+from understudy.observers.outlet.sending.records import KafkaRecord
 
 IN_FLIGHT: Final = 64
 """So many batches wait for Kafka's answer at most."""

@@ -24,8 +24,8 @@ from understudy.observers.feed.edge.command import UNUSABLE_ERRORS
 from understudy.observers.feed.edge.target import KafkaMissingError
 from understudy.observers.kafka_refused import KafkaRefusedError
 from understudy.observers.outlet.errors import KafkaAwayError, OutletFencedError, OutletGapError
-from understudy.observers.outlet.rules import OutletRuleError, parse_rule
-from understudy.observers.outlet.units import PositionError
+from understudy.observers.outlet.reading.units import PositionError
+from understudy.observers.outlet.sending.rules import OutletRuleError, parse_rule
 
 if TYPE_CHECKING:
     from understudy.observers.outlet.edge.job import OutletJob

@@ -17,11 +17,11 @@ import attrs
 
 from understudy.observers.kafka_refused import KafkaRefusedError
 from understudy.observers.outlet.errors import KafkaAwayError, OutletFencedError, RecordRefusedError
-from understudy.observers.outlet.groups import GroupLimits
-from understudy.observers.outlet.records import KafkaRecord, RecordMaker
-from understudy.observers.outlet.rules import OutletRules
-from understudy.observers.outlet.units import SentPosition, Unit
-from understudy.observers.outlet.unsendable import STOP, OutletUnsendable, UnsendablePolicy
+from understudy.observers.outlet.reading.groups import GroupLimits
+from understudy.observers.outlet.reading.units import SentPosition, Unit
+from understudy.observers.outlet.sending.records import KafkaRecord, RecordMaker
+from understudy.observers.outlet.sending.rules import OutletRules
+from understudy.observers.outlet.sending.unsendable import STOP, OutletUnsendable, UnsendablePolicy
 
 RETRY_S: Final = 1.0
 SILENT_S: Final = 10.0

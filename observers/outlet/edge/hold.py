@@ -12,7 +12,7 @@ from understudy.broker.log.storage import Storage
 from understudy.broker.server.files.feed_hold import HOLD_SUFFIX
 from understudy.observers.feed.complaint import Complaint
 from understudy.observers.feed.edge.cursor_file import replace_file
-from understudy.observers.outlet.segments import JournalSegments
+from understudy.observers.outlet.reading.segments import JournalSegments
 
 
 class OutletHold:

@@ -21,12 +21,12 @@ from understudy.observers.feed.edge.journals import UnreadableError, has_journal
 from understudy.observers.outlet.edge.delivery import OutletCounts, OutletOptions
 from understudy.observers.outlet.edge.kafka import KafkaOutlet
 from understudy.observers.outlet.edge.run import OutletRun
-from understudy.observers.outlet.groups import GroupLimits
-from understudy.observers.outlet.lag import Lag
-from understudy.observers.outlet.progress import STARTING, OutletProgress
-from understudy.observers.outlet.rules import OutletRule, OutletRules
-from understudy.observers.outlet.target import OutletTarget
-from understudy.observers.outlet.unsendable import UnsendablePolicy
+from understudy.observers.outlet.reading.groups import GroupLimits
+from understudy.observers.outlet.sending.lag import Lag
+from understudy.observers.outlet.sending.progress import STARTING, OutletProgress
+from understudy.observers.outlet.sending.rules import OutletRule, OutletRules
+from understudy.observers.outlet.sending.target import OutletTarget
+from understudy.observers.outlet.sending.unsendable import UnsendablePolicy
 
 NEWEST: Final = "newest"
 LAG_S: Final = 0.05

@@ -36,9 +36,9 @@ from understudy.observers.edge.kafka_connection import (
 )
 from understudy.observers.outlet.edge.batches import BatchRefusedError, OutletBatches, record_size
 from understudy.observers.outlet.errors import KafkaAwayError, RecordRefusedError
-from understudy.observers.outlet.records import KafkaRecord
-from understudy.observers.outlet.target import OutletTarget
-from understudy.observers.outlet.units import SentPosition, decode_position
+from understudy.observers.outlet.reading.units import SentPosition, decode_position
+from understudy.observers.outlet.sending.records import KafkaRecord
+from understudy.observers.outlet.sending.target import OutletTarget
 
 BATCH_BYTES: Final = 256 << 10
 MAX_REQUEST_BYTES: Final = 1 << 20

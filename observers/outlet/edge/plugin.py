@@ -20,7 +20,7 @@ from understudy.broker.plugin_api.metrics import Family
 from understudy.broker.plugin_api.passive_plugin import PassivePlugin
 from understudy.observers.edge.side_process import SideProcess
 from understudy.observers.outlet.edge.command import FENCED
-from understudy.observers.outlet.progress import DOWN, OutletTotals, outlet_families
+from understudy.observers.outlet.sending.progress import DOWN, OutletTotals, outlet_families
 
 LEAD: Final = b"lead\n"
 STAND_BY: Final = b"stand by\n"

@@ -22,7 +22,7 @@ from understudy.observers.edge.side_process import stand_back
 from understudy.observers.outlet.edge.command import exit_code, say
 from understudy.observers.outlet.edge.job import OutletJob
 from understudy.observers.outlet.edge.standby import OutletStandby
-from understudy.observers.outlet.progress import COUNTS, STANDING_BY, OutletProgress
+from understudy.observers.outlet.sending.progress import COUNTS, STANDING_BY, OutletProgress
 
 HOLD_NAME: Final = "outlet"
 LEAD: Final = "lead"

@@ -26,12 +26,12 @@ from understudy.observers.outlet.edge.delivery import OutletCounts, OutletDelive
 from understudy.observers.outlet.edge.facts import RestingLog
 from understudy.observers.outlet.edge.hold import OutletHold
 from understudy.observers.outlet.errors import BehindError, OtherFoundingError, OutletGapError, RewrittenLogError
-from understudy.observers.outlet.groups import Grouping
-from understudy.observers.outlet.lag import Lag, OutletLag
-from understudy.observers.outlet.progress import SENDING, STARTING, WAITING
-from understudy.observers.outlet.reader import NOTHING, OutletReader
-from understudy.observers.outlet.segments import JournalSegments
-from understudy.observers.outlet.units import POSITION_VERSION, SentPosition, Unit
+from understudy.observers.outlet.reading.groups import Grouping
+from understudy.observers.outlet.reading.reader import NOTHING, OutletReader
+from understudy.observers.outlet.reading.segments import JournalSegments
+from understudy.observers.outlet.reading.units import POSITION_VERSION, SentPosition, Unit
+from understudy.observers.outlet.sending.lag import Lag, OutletLag
+from understudy.observers.outlet.sending.progress import SENDING, STARTING, WAITING
 
 POLL_S: Final = 0.05
 IDLE_POSITION_S: Final = 10.0

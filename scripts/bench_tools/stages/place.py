@@ -12,8 +12,8 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from bench_tools.stages.sides import POSTGRESQL, Order, application, make_tables
+from understudy.xa.demo.postgresql_server import PostgresServer
 from understudy.xa.demo.stage import Service, broker_of, understudy
-from understudy.xa.postgresql_server import PostgresServer
 
 DATABASES: Final = ("sqlite", "postgresql")
 IN_ONE_TRANSACTION: Final = 500

@@ -28,10 +28,10 @@ from understudy.xa.core.manager.steps import Flag
 from understudy.xa.core.register.wire import Begin, Decide, Ok
 from understudy.xa.core.xid import branch_of, global_id
 from understudy.xa.demo.stage import understudy
-from understudy.xa.link import StateLink
 from understudy.xa.manager import read_profile
 from understudy.xa.resource_managers.port import ResourceManager
 from understudy.xa.resource_managers.postgresql import advisory_lock_of, native_xid
+from understudy.xa.sockets.link import StateLink
 
 AGAIN_S: Final = 0.01
 LISTED_S: Final = 300.0

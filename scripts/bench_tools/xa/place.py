@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench_tools.xa.settings import JOB, QUEUE
+from understudy.xa.demo.postgresql_server import PostgresServer
 from understudy.xa.demo.stage import Service, broker_of, understudy
 from understudy.xa.manager import TransactionManager, read_profile
-from understudy.xa.postgresql_server import PostgresServer
 from understudy.xa.resource_managers.factory import make_resource_manager
 from understudy.xa.resource_managers.port import ResourceManager
 

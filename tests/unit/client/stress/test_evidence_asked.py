@@ -18,7 +18,7 @@ from understudy.client.stress.report.summary import Role, Run, make_report, repo
 from understudy.client.stress.workloads.by_name import WORKLOADS, Cast
 from understudy.client.stress.workloads.fifo import Consumer
 from understudy.client.verdicts import BrokerContent, Case, ClientLog, Event, History, Kind, Message, Violation
-from understudy.client.verdicts.history import Receipt, Sent, Transaction
+from understudy.client.verdicts.evidence.history import Receipt, Sent, Transaction
 
 COIN = Message("confirmer-02.1-0/0", "fifo-0")
 SEEN = History(

@@ -43,7 +43,7 @@ from understudy.observers.events_schema import Enqueue
 from understudy.observers.feed.reader import FeedReader
 from understudy.observers.journal.edge.commands import stats_text
 from understudy.observers.journal.stats import journal_stats
-from understudy.observers.outlet.reader import OutletReader
+from understudy.observers.outlet.reading.reader import OutletReader
 from understudy.testing.disk import PowerCutError
 
 

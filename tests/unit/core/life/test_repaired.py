@@ -22,7 +22,7 @@ from understudy.broker.plugin_api.journal_notes import epoch_of
 from understudy.observers.events_schema import Cut, Gap
 from understudy.observers.feed.reader import FeedReader
 from understudy.observers.outlet.errors import RewrittenLogError
-from understudy.observers.outlet.reader import OutletReader
+from understudy.observers.outlet.reading.reader import OutletReader
 from understudy.testing.disk import MemoryStorage
 
 

@@ -15,8 +15,8 @@ from understudy.broker.log.record import Prepare
 from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.message import Message, MovedMessage
 from understudy.broker.transactions.tx_buffer import TxBuffer
-from understudy.observers.outlet.reader import NOTHING, OutletReader
-from understudy.observers.outlet.units import Outgoing, Unit
+from understudy.observers.outlet.reading.reader import NOTHING, OutletReader
+from understudy.observers.outlet.reading.units import Outgoing, Unit
 from understudy.replicator import group_notes
 from understudy.testing.disk import MemoryStorage
 

@@ -10,7 +10,7 @@ from aiokafka import errors
 
 from understudy.observers.outlet.edge.batches import BatchRefusedError, OutletBatches
 from understudy.observers.outlet.edge.kafka import refusal_of_a_record
-from understudy.observers.outlet.records import KafkaRecord
+from understudy.observers.outlet.sending.records import KafkaRecord
 
 
 class Batch:

@@ -19,11 +19,11 @@ from understudy.observers.outlet.edge import delivery as outlet_delivery
 from understudy.observers.outlet.edge.delivery import OutletOptions
 from understudy.observers.outlet.edge.run import OutletRun
 from understudy.observers.outlet.errors import KafkaAwayError, OutletFencedError, RecordRefusedError
-from understudy.observers.outlet.groups import GroupLimits
-from understudy.observers.outlet.records import KafkaRecord
-from understudy.observers.outlet.rules import OutletRule, OutletRules
-from understudy.observers.outlet.units import SentPosition
-from understudy.observers.outlet.unsendable import ASIDE, SKIP, STOP, UnsendablePolicy
+from understudy.observers.outlet.reading.groups import GroupLimits
+from understudy.observers.outlet.reading.units import SentPosition
+from understudy.observers.outlet.sending.records import KafkaRecord
+from understudy.observers.outlet.sending.rules import OutletRule, OutletRules
+from understudy.observers.outlet.sending.unsendable import ASIDE, SKIP, STOP, UnsendablePolicy
 
 
 class ScriptedKafka:

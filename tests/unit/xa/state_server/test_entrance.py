@@ -11,8 +11,8 @@ from tests.integration.certificates import certificate
 from understudy.xa.core.errors import ConfigError
 from understudy.xa.core.profiles.servers import DEFAULT_ADDRESS
 from understudy.xa.core.register.access import Access
-from understudy.xa.peer import socket_path
-from understudy.xa.secret_file import read_secret
+from understudy.xa.sockets.peer import socket_path
+from understudy.xa.sockets.secret_file import read_secret
 from understudy.xa.state_server.entrance import Doors
 from understudy.xa.state_server.listening import check_folder
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.xa.programs_world import ALL, GID, RESOURCES, World, entry, joined, run, say
 from tests.unit.xa.rig import JOB, NOW_MS
+from understudy.xa.commands.operator import has_branch
 from understudy.xa.core.codes import XaCode
 from understudy.xa.core.errors import RolledBackError, StateServerLostError
 from understudy.xa.core.manager.program import ProgramWork
@@ -30,7 +31,6 @@ from understudy.xa.core.register.wire import (
     Take,
     Vote,
 )
-from understudy.xa.operator import has_branch
 
 
 def claimed(world: World, connection: int, request: Request) -> Entry:

@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from understudy.client.verdicts.client_log import Entry, Event, LogError, Message
+from understudy.client.verdicts.evidence.client_log import Entry, Event, LogError, Message
 
 COMMITTED: Final = "committed"
 ROLLED_BACK: Final = "rolled back"

@@ -1,6 +1,6 @@
 """OutletReader: the journal of one broker as units, behind a position.
 
-It reads as the feed does (`JournalTail`), from a segment that begins before everything that is needed (`outlet.segments`): what
+It reads as the feed does (`JournalTail`), from a segment that begins before everything that is needed (`segments`): what
 open transactions held when the position was sent stands before it. What was sent already is passed over.
 
 A journal states how far its log is stable with the next batch only. `applied_upto` brings what the broker says beside its
@@ -21,9 +21,9 @@ from understudy.broker.log.storage import Storage
 from understudy.broker.message import Spill
 from understudy.observers.feed.reader import NewerJournalError
 from understudy.observers.outlet.errors import OtherFoundingError
-from understudy.observers.outlet.log import OutletLog
-from understudy.observers.outlet.notes import OutletNotes
-from understudy.observers.outlet.units import Unit
+from understudy.observers.outlet.reading.log import OutletLog
+from understudy.observers.outlet.reading.notes import OutletNotes
+from understudy.observers.outlet.reading.units import Unit
 from understudy.replicator.wire import UnknownMessageError
 
 NOTHING: Position = Position(0, 0)

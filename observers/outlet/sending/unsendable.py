@@ -16,9 +16,9 @@ import msgspec
 
 from understudy.broker.errors import UnderstudyError
 from understudy.observers.kafka_refused import KafkaRefusedError
-from understudy.observers.outlet.records import Header, KafkaRecord, RecordMaker, queue_key
-from understudy.observers.outlet.rules import OutletRuleError, OutletRules
-from understudy.observers.outlet.units import Outgoing, Unit
+from understudy.observers.outlet.reading.units import Outgoing, Unit
+from understudy.observers.outlet.sending.records import Header, KafkaRecord, RecordMaker, queue_key
+from understudy.observers.outlet.sending.rules import OutletRuleError, OutletRules
 
 ASIDE: Final = "aside"
 SKIP: Final = "skip"

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.observers.outlet.outlet_kit import a_unit
-from understudy.observers.outlet.groups import Grouping, GroupLimits
-from understudy.observers.outlet.units import Unit
+from understudy.observers.outlet.reading.groups import Grouping, GroupLimits
+from understudy.observers.outlet.reading.units import Unit
 
 LIMITS = GroupLimits(messages=10, octets=1000)
 

@@ -17,7 +17,7 @@ import msgspec
 from understudy.broker.amqp.errors import MalformedFrameError
 from understudy.broker.amqp.properties import decode_properties
 from understudy.observers.feed.context import plain_text
-from understudy.observers.outlet.units import Outgoing, Unit
+from understudy.observers.outlet.reading.units import Outgoing, Unit
 
 Header = tuple[str, bytes]
 _REMEMBERED: Final = 4096

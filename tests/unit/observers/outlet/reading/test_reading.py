@@ -26,8 +26,8 @@ from understudy.observers.outlet.errors import (
     RewrittenLogError,
     UnknownQueueError,
 )
-from understudy.observers.outlet.reader import OutletReader
-from understudy.observers.outlet.segments import JournalSegments
+from understudy.observers.outlet.reading.reader import OutletReader
+from understudy.observers.outlet.reading.segments import JournalSegments
 from understudy.replicator import group_notes, wire
 from understudy.testing.disk import MemoryStorage
 

@@ -10,7 +10,7 @@ from understudy.broker.log import frame, journal_gate
 from understudy.broker.log.again_note import applied_of
 from understudy.broker.log.repaired_note import RepairedNote
 from understudy.observers.feed.notes import decode_checkpoint
-from understudy.observers.outlet.log import OutletLog
+from understudy.observers.outlet.reading.log import OutletLog
 from understudy.replicator import group_notes, snapshot, wire
 from understudy.replicator.group_notes import EpochSeen
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.observers.outlet.outlet_kit import JournalWriter
-from understudy.observers.outlet import lag as outlet_lag
-from understudy.observers.outlet.lag import OutletLag
+from understudy.observers.outlet.sending import lag as outlet_lag
+from understudy.observers.outlet.sending.lag import OutletLag
 from understudy.testing.disk import MemoryStorage
 
 

@@ -8,8 +8,8 @@ from decimal import Decimal
 
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.message import Message
-from understudy.observers.outlet.records import RecordMaker, property_headers
-from understudy.observers.outlet.units import Outgoing, Unit
+from understudy.observers.outlet.reading.units import Outgoing, Unit
+from understudy.observers.outlet.sending.records import RecordMaker, property_headers
 
 
 def test_a_message_of_a_transaction() -> None:

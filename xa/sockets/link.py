@@ -41,8 +41,8 @@ from understudy.xa.core.register.wire import (
     line_of,
     reply_of,
 )
-from understudy.xa.peer import check_server, socket_path
-from understudy.xa.secret_file import check_key_file, read_secret
+from understudy.xa.sockets.peer import check_server, socket_path
+from understudy.xa.sockets.secret_file import check_key_file, read_secret
 
 TIMEOUT_S: Final = 5.0
 _READ: Final = 65536

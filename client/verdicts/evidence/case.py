@@ -7,9 +7,9 @@ from functools import cached_property
 
 import attrs
 
-from understudy.client.verdicts.client_log import Message
-from understudy.client.verdicts.content import BrokerContent, LogContent
-from understudy.client.verdicts.history import History, Place, Transaction, place_of
+from understudy.client.verdicts.evidence.client_log import Message
+from understudy.client.verdicts.evidence.content import BrokerContent, LogContent
+from understudy.client.verdicts.evidence.history import History, Place, Transaction, place_of
 
 
 @attrs.frozen(kw_only=True)

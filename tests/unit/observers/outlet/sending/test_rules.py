@@ -9,7 +9,7 @@ import pytest
 
 from understudy.broker.config import structure
 from understudy.broker.server.turn.node_driver import limits_of, moved_bodies_of
-from understudy.observers.outlet.rules import OutletRule, OutletRuleError, OutletRules, parse_rule
+from understudy.observers.outlet.sending.rules import OutletRule, OutletRuleError, OutletRules, parse_rule
 
 
 def test_the_first_rule_that_matches_counts() -> None:

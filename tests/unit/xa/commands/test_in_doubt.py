@@ -7,11 +7,11 @@ import json
 import pytest
 import typer
 
-from understudy.xa.commands import _completed, _end, _kept, _print
+from understudy.xa.commands.in_doubt import _completed, _end, _kept, _print
+from understudy.xa.commands.operator import Found, as_rows
 from understudy.xa.core.codes import OK, Answer, XaCode
 from understudy.xa.core.register.entry import Entry
 from understudy.xa.core.register.wire import Shown
-from understudy.xa.operator import Found, as_rows
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
-from understudy.client.verdicts.client_log import Message
+from understudy.client.verdicts.evidence.client_log import Message
 
 
 @attrs.frozen(kw_only=True)

@@ -25,9 +25,9 @@ from understudy.observers.outlet.errors import (
     OutletGapError,
     RewrittenLogError,
 )
-from understudy.observers.outlet.names import QueueNames
-from understudy.observers.outlet.transactions import Applied, OpenTransactions, Taker
-from understudy.observers.outlet.units import Outgoing, Unit
+from understudy.observers.outlet.reading.names import QueueNames
+from understudy.observers.outlet.reading.transactions import Applied, OpenTransactions, Taker
+from understudy.observers.outlet.reading.units import Outgoing, Unit
 
 _U32: Final = Struct(">I")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from understudy.observers.outlet.units import Unit
+from understudy.observers.outlet.reading.units import Unit
 
 
 @attrs.frozen(kw_only=True)

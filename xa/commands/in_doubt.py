@@ -18,13 +18,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from understudy.xa.commands.operator import Operator, RefusedError, answered_badly, as_rows, has_branch
 from understudy.xa.core.codes import Answer, XaCode, code_name
 from understudy.xa.core.errors import ConfigError, XaError
 from understudy.xa.core.manager.recovery import against_verdict
 from understudy.xa.core.profiles.job import checked_job
 from understudy.xa.core.register.wire import Shown
 from understudy.xa.manager import TransactionManager, read_profile
-from understudy.xa.operator import Operator, RefusedError, answered_badly, as_rows, has_branch
 
 DEFAULT_FILE: Final = Path("xa.toml")
 PROGRESS_S: Final = 5.0

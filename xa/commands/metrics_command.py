@@ -10,13 +10,13 @@ import attrs
 import typer
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 
-from understudy.xa.commands import DEFAULT_FILE, ConfigFile, ProfileName, errors_as_exit_codes
+from understudy.xa.commands.in_doubt import DEFAULT_FILE, ConfigFile, ProfileName, errors_as_exit_codes
+from understudy.xa.commands.metrics import XaCollector
+from understudy.xa.commands.operator import Operator
 from understudy.xa.core.errors import ConfigError, StateServerError
 from understudy.xa.core.profiles.profile import Profile
 from understudy.xa.core.profiles.servers import checked_address
 from understudy.xa.manager import TransactionManager, read_profile
-from understudy.xa.metrics import XaCollector
-from understudy.xa.operator import Operator
 
 SCRAPE_S: Final = 2
 """How long a scrape waits for a resource manager: less than Prometheus waits for the page."""

@@ -12,9 +12,9 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from understudy.xa.commands.operator import Found, Operator
 from understudy.xa.core.errors import XaError
 from understudy.xa.core.register.wire import Shown
-from understudy.xa.operator import Found, Operator
 
 STATES: Final = ("active", "pending", "parked", "heuristic", "ruled")
 

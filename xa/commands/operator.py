@@ -23,10 +23,10 @@ from understudy.xa.core.register.bounds import other_resource
 from understudy.xa.core.register.entry import Entry, why_undecidable
 from understudy.xa.core.register.wire import Claimed, Decide, Forget, Refused, Request, Rule, Shown, Take
 from understudy.xa.core.xid import Xid, branch_of, job_digits, resource_of
-from understudy.xa.link import StateLink
 from understudy.xa.resource_managers.factory import make_resource_manager
 from understudy.xa.resource_managers.port import ResourceManager
 from understudy.xa.session import Session
+from understudy.xa.sockets.link import StateLink
 
 FORGETTABLE: Final = ("heuristic", "ruled")
 
