@@ -1,7 +1,7 @@
 """The commands of ``understudy``; `start` is where the process begins.
 
 Commands of plugins are entry points of the group ``understudy.commands``, each a function with typer annotations; ``cluster``
-comes from the HA plugin and ``demo`` from the client, neither of which this room may import. They are loaded when one of them is
+comes from a plugin and ``demo`` from the client, neither of which this room may import. They are loaded when one of them is
 asked for, or all names are: ``understudy serve`` pays for none of them, ``understudy feed`` for its own.
 """
 

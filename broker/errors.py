@@ -11,8 +11,8 @@ Texts are RabbitMQ's, word for word where we know them: client libraries and peo
 a second spelling of the same fault would be found by nobody.
 
 Whether an error is soft is AMQP's table with one exception, which exists twice. 506 RESOURCE_ERROR
-is hard in the specification; a commit below `min_insync` is answered with `channel.close` 506,
-since the connection is sound and its other channels may work on.
+is hard in the specification; a commit that too few brokers would hold is answered with
+`channel.close` 506, since the connection is sound and its other channels may work on.
 
 `retriable` is an attribute of the type: the same request, unchanged, may succeed later, and the
 failed one surely left no trace. An error whose outcome is unknown is never marked retriable.
@@ -83,8 +83,7 @@ class AmqpError(UnderstudyError):
         text: what happened, naming the object and the values, without the leading name.
 
     Attributes:
-        reply_name: the word in front; a plugin's subclass may set its own, such as
-            `NOT_PRIMARY` for a 320 of the HA plugin.
+        reply_name: the word in front; a plugin's subclass may set its own.
     """
 
     reply_name: ClassVar[str | None] = None

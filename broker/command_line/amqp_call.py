@@ -1,4 +1,4 @@
-"""AmqpCaller: one AMQP connection with one channel, blocking, for commands that have a single thing to say to the primary.
+"""AmqpCaller: one AMQP connection with one channel, blocking, for commands that have a single thing to say to the leader.
 
 A command needs neither heartbeats nor consumers nor another thread: it logs in, calls a method, reads its answer and goes. A
 client library was refused: the product depends on none, and none of them knows class 100.
@@ -6,7 +6,8 @@ client library was refused: the product depends on none, and none of them knows 
 What matters is how a call ends. Its answer came; or it was refused, and nothing was done (`CallRefusedError`:
 ``channel.close``, or a ``connection.close`` that names this very method); or nobody knows (`OutcomeUnknownError`): the connection
 ended, for whatever reason, after the method was sent. Before that a failure is a failure (`NotConnectedError`), and only then
-another broker is tried: a backup turns a client away at ``connection.open``, with 320 NOT_PRIMARY and the address of the primary.
+another broker is tried: a broker that does not lead turns a client away at ``connection.open``, with 320 and the address of the
+leader.
 
 TLS is not spoken.
 
@@ -59,7 +60,7 @@ from understudy.broker.errors import UnderstudyError
 CONNECT_TIMEOUT_S: Final = 10.0
 """For everything up to channel.open-ok."""
 ANSWER_TIMEOUT_S: Final = 30.0
-"""For the answer of a call: it may have to wait until a backup that does not answer is expelled (``ha.backup_timeout``)."""
+"""For the answer of a call: it may have to wait until the leader expels a broker that does not answer."""
 GOODBYE_TIMEOUT_S: Final = 2.0
 MAX_REDIRECTS: Final = 2
 CHANNEL: Final = 1
@@ -68,8 +69,8 @@ _FRAME_MAX: Final = 131072
 _READ_BYTES: Final = 65536
 _NOTICES: Final = frozenset({HEARTBEAT, CONNECTION_BLOCKED, CONNECTION_UNBLOCKED})
 REDIRECT: Final = "understudy.redirect"
-"""Capability: a backup is to name the primary, and not to carry this client there."""
-_PRIMARY: Final = re.compile(r"NOT_PRIMARY - .*\bprimary is (amqp://\S+)")
+"""Capability: a broker that does not lead is to name the leader, and not to carry this client there."""
+_LEADER: Final = re.compile(r"NOT_PRIMARY - .*\bprimary is (amqp://\S+)")
 
 
 class NotConnectedError(UnderstudyError):
@@ -121,12 +122,12 @@ class AmqpCaller:
     """A context manager: leaving it closes the connection, politely if nothing was wrong.
 
     Attributes:
-        address: of the broker that serves: not the one that was asked for, if that was a backup.
+        address: of the broker that serves: not the one that was asked for, if that does not lead.
         capabilities: what the broker said that it can do.
     """
 
     def __init__(self, address: AmqpAddress) -> None:
-        """Connect, log in and open a channel; :func:`connect` does this and follows a backup to the primary.
+        """Connect, log in and open a channel; :func:`connect` does this and is led on to the leader.
 
         Raises:
             NotConnectedError: nobody is there, or it does not let us in.
@@ -168,8 +169,8 @@ class AmqpCaller:
             self.send(encode_method(CHANNEL, CHANNEL_OPEN))
             self._expect(CHANNEL_OPEN_OK)
         except _ClosedError as closed:
-            if (primary := _PRIMARY.match(closed.reply_text)) is not None:
-                raise _ElsewhereError(closed.reply_text, primary[1]) from None
+            if (leader := _LEADER.match(closed.reply_text)) is not None:
+                raise _ElsewhereError(closed.reply_text, leader[1]) from None
             raise NotConnectedError(
                 f"{address} refused the connection of user '{user}': {closed.reply_code} {closed.reply_text}"
             ) from None
@@ -222,7 +223,7 @@ class AmqpCaller:
             return self._expected(answer)
         except _ClosedError as closed:
             said = f"{closed.reply_code} {closed.reply_text}"
-            # A close for another reason, such as a primary that steps down, says nothing about the method: it may be in the log.
+            # A close for another reason, such as a leader that steps down, says nothing about the method: it may be in the log.
             if closed.by == CHANNEL_CLOSE or (closed.key == key and closed.reply_code != ReplyCode.INTERNAL_ERROR):
                 self._lost = closed.by == CONNECTION_CLOSE
                 raise CallRefusedError(closed.reply_code, f"{self.address} refused {method.name}: {said}") from None
@@ -292,15 +293,15 @@ class AmqpCaller:
 
 
 class _ElsewhereError(NotConnectedError):
-    """The broker is a backup; it named the primary."""
+    """The broker does not lead; it named the leader."""
 
-    def __init__(self, text: str, primary: str) -> None:
+    def __init__(self, text: str, leader: str) -> None:
         super().__init__(text)
-        self.primary = primary
+        self.leader = leader
 
 
 def connect(address: AmqpAddress) -> AmqpCaller:
-    """A caller on the primary of the group of the broker at ``address``, with the same user, password and vhost.
+    """A caller on the leader of the group of the broker at ``address``, with the same user, password and vhost.
 
     Raises:
         NotConnectedError: nobody is there, it does not let us in, or after MAX_REDIRECTS others still nobody leads.
@@ -308,14 +309,14 @@ def connect(address: AmqpAddress) -> AmqpCaller:
     for redirects in range(MAX_REDIRECTS + 1):
         try:
             return AmqpCaller(address)
-        except _ElsewhereError as backup:
+        except _ElsewhereError as other:
             if redirects == MAX_REDIRECTS:
-                raise NotConnectedError(f"no primary found; {address} was the last asked: {backup}") from None
+                raise NotConnectedError(f"no primary found; {address} was the last asked: {other}") from None
             try:
-                primary = AmqpAddress.parse(backup.primary)
+                leader = AmqpAddress.parse(other.leader)
             except AmqpUrlError as error:
                 raise NotConnectedError(f"{address} named a primary that cannot be used: {error}") from None
-            address = attrs.evolve(address, host=primary.host, port=primary.port)
+            address = attrs.evolve(address, host=leader.host, port=leader.port)
     raise AssertionError("unreachable")
 
 

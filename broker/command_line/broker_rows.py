@@ -24,6 +24,7 @@ import attrs
 from understudy.broker.config import Config, ConfigError, load
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.plugin_api.plugin import find_plugins
+from understudy.broker.plugin_api.roles import LEADING_ROLES
 from understudy.broker.server.files.ports_file import PORTS_NAME, read_ports
 
 HTTP_TIMEOUT_S: Final = 1.0
@@ -31,7 +32,7 @@ OK: Final = 200
 DOWN: Final = "down"
 UNRESPONSIVE: Final = "unresponsive"
 UNKNOWN: Final = "unknown"
-"""Of a member of the in-sync set that may well run, and of which the directory that was named holds nothing."""
+"""Of a listed member that may well run, and of which the directory that was named holds nothing."""
 
 Row = dict[str, Any]
 
@@ -160,7 +161,7 @@ def place_of(url: str) -> tuple[str, int]:
 
 def leader_of(rows: Iterable[Row]) -> Row | None:
     """The row of the broker that leads, by the newest epoch if more than one says so; None if none does."""
-    leading = [row for row in rows if row.get("role") in ("primary", "standalone")]
+    leading = [row for row in rows if row.get("role") in LEADING_ROLES]
     return max(leading, key=lambda row: row.get("epoch") or 0, default=None)
 
 
@@ -170,7 +171,7 @@ def answers(row: Row) -> bool:
 
 
 def row_of_member(broker: str, epoch: int | None, where: str, status: str = DOWN) -> Row:
-    """The row of a member of the in-sync set of which nothing is shown ``where`` it should be."""
+    """The row of a listed member of which nothing is shown ``where`` it should be."""
     return {
         "broker": broker,
         "pid": None,
@@ -326,13 +327,13 @@ def _store_of(known: list[KnownBroker]) -> Mapping[str, Any]:
 
 
 def _with_members(rows: list[Row], best: Mapping[str, Any], where: str, status: str) -> list[Row]:
-    """The rows, and one for each member of the in-sync set that has none."""
+    """The rows, and one for each listed member that has none."""
     missing = sorted({*(best.get("in_sync") or ())} - {row["broker"] for row in rows})
     return [*rows, *(row_of_member(broker, best.get("epoch"), where, status) for broker in missing)]
 
 
 def _group(rows: list[Row], store: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts of the whole group, by the best source: the primary, else the store, else any row."""
+    """Facts of the whole group, by the best source: the leader, else the store, else any row."""
     best = leader_of(rows) or store or (rows[0] if rows else {})
     return {
         "group": best.get("group") or next((row["group"] for row in rows if row.get("group")), None),

@@ -1,6 +1,6 @@
 """``understudy dtx``: which branches of distributed transactions are in doubt, and an operator's word on them (docs/dtx.md).
 
-What is in doubt is read over HTTP, from any broker; it is decided over AMQP, by the primary, so that the permissions of the
+What is in doubt is read over HTTP, from any broker; it is decided over AMQP, by the leader, so that the permissions of the
 vhost hold.
 """
 
@@ -67,7 +67,7 @@ class NotDoneError(UnderstudyError):
 
 
 def list_of_url(url: str, vhost: str | None) -> dict[str, Any]:
-    """Branches in doubt of the broker whose HTTP port is at ``url``, be it primary or backup.
+    """Branches in doubt of the broker whose HTTP port is at ``url``, which need not lead.
 
     Args:
         url: of the HTTP port.
@@ -92,7 +92,7 @@ def list_of_url(url: str, vhost: str | None) -> dict[str, Any]:
 
 
 def list_of_directory(directory: Path, vhost: str | None) -> dict[str, Any]:
-    """Branches in doubt of a directory's primary, or of the first broker that runs if none leads, and brokers that differ.
+    """Branches in doubt of a directory's leader, or of the first broker that runs if none leads, and brokers that differ.
 
     Returns:
         As :func:`list_of_url`; others: for each other broker that runs, broker, status, error (None, or why its list is not known)
@@ -109,7 +109,7 @@ def list_of_directory(directory: Path, vhost: str | None) -> dict[str, Any]:
     for _ in range(MORE_LOOKS):
         if not any(other["differs"] for other in found["others"]):
             break
-        time.sleep(BETWEEN_LOOKS_S)  # it may be on its way: a backup applies what the primary has applied already
+        time.sleep(BETWEEN_LOOKS_S)  # it may be on its way: brokers that follow apply later
         found = _compared(running, vhost)
     return found
 
@@ -195,7 +195,7 @@ def _differences(shown: Row, other: Row, vhost: str | None) -> list[dict[str, An
 def list_text(found: Mapping[str, Any]) -> str:
     """The same for people."""
     branches = found["in_doubt"]
-    lines = [f"{found['broker']} ({found['status']}{_primary(found)}):"]
+    lines = [f"{found['broker']} ({found['status']}{_leader(found)}):"]
     if branches:
         head = ["VHOST", "XID", "STATE", "SINCE", "AGE", "IN", "OUT", "QUEUES"]
         lines += ["", *table(head, [_cells(branch) for branch in branches])]
@@ -214,7 +214,7 @@ def _not_the_same(found: Mapping[str, Any]) -> list[str]:
     return ["", "not the same:", *others] if others else []
 
 
-def _primary(found: Mapping[str, Any]) -> str:
+def _leader(found: Mapping[str, Any]) -> str:
     if found["primary"] in (None, found["broker"]):
         return ""
     return f", primary is {found['primary']}"
@@ -282,7 +282,7 @@ def only(found: dict[str, Any], xid: Xid) -> dict[str, Any]:
 
 def show_text(found: Mapping[str, Any]) -> str:
     """The same for people."""
-    lines = [f"{found['broker']} ({found['status']}{_primary(found)}):"]
+    lines = [f"{found['broker']} ({found['status']}{_leader(found)}):"]
     for branch in found["in_doubt"]:
         vhost, xid, state, since, age, enqueues, dequeues, queues = _cells(branch)
         shown = {
@@ -311,7 +311,7 @@ def address_of(
 
     Args:
         url: of any broker of the group; None for the default one, or that of ``directory``.
-        directory: of a cluster or of one broker, whose primary, or a backup that knows it, is looked for.
+        directory: of a cluster or of one broker, whose leader, or a broker that knows it, is looked for.
         user: instead of the URL's.
         password: instead of the URL's. If neither says, the environment variable UNDERSTUDY_PASSWORD.
         vhost: instead of the URL's.
@@ -334,7 +334,7 @@ def address_of(
 
 
 def _address_in(directory: Path) -> AmqpAddress:
-    row = next(filter(answers, _running(directory)), None)  # a backup, if none of them leads: it names the primary
+    row = next(filter(answers, _running(directory)), None)  # any, if none of them leads: it names the leader
     if row is None:
         raise NothingThereError(f"no broker of {directory} answers")
     return AmqpAddress(host=row["ports"].get("host") or "127.0.0.1", port=row["port"])
@@ -349,7 +349,7 @@ def decide(address: AmqpAddress, xid: Xid, wanted: Wanted) -> dict[str, Any]:
         wanted: what shall be done with it.
 
     Returns:
-        vhost, xid, done (committed, rolled back, forgotten), amqp (host and port of the primary that did it).
+        vhost, xid, done (committed, rolled back, forgotten), amqp (host and port of the leader that did it).
 
     Raises:
         NotConnectedError, CallRefusedError, NotDoneError: nothing was done; why.

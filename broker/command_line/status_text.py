@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from understudy.broker.command_line.text_table import table
+from understudy.broker.plugin_api.roles import LEADING_ROLES
 from understudy.broker.printable import escaped
 
 MAX_QUEUES = 20
@@ -30,7 +31,7 @@ def status_text(group: Mapping[str, Any]) -> str:
             [_broker_cells(row) for row in group["brokers"]],
         ),
     ]
-    leading = [row for row in group["brokers"] if row.get("role") in ("primary", "standalone") and row.get("queues")]
+    leading = [row for row in group["brokers"] if row.get("role") in LEADING_ROLES and row.get("queues")]
     for row in leading:
         lines += ["", f"queues on {row['broker']}:", *_queue_lines(row["queues"], row.get("queues_left_out") or 0)]
     lines += _in_doubt(group["brokers"])
@@ -65,7 +66,7 @@ def _failing_coordinators(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _differing_policies(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Policies that not all brokers have, or that say different things: the primary's are in force."""
+    """Policies that not all brokers have, or that say different things: the leader's are in force."""
     found = {row["broker"]: row["policies"] for row in rows if isinstance(row.get("policies"), Mapping)}
     lines = []
     for name in sorted({name for policies in found.values() for name in policies}):
@@ -97,7 +98,7 @@ def _history_line(entry: Mapping[str, Any]) -> str:
 
 
 def _blocked(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Explanations: each broker's own, and the primary's of brokers that are silent, have no link, or are to leave the set."""
+    """Explanations: each broker's own, and the leader's of brokers that are silent, have no link, or are to leave the set."""
     found = []
     answering = {row["broker"] for row in rows if row.get("role")}
     for row in rows:
@@ -116,7 +117,7 @@ def _in_doubt(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
     By whoever leads, for the others only follow its log; by all, if nobody does.
     """
-    leading = [row for row in rows if row.get("role") in ("primary", "standalone")]
+    leading = [row for row in rows if row.get("role") in LEADING_ROLES]
     lines = []
     for row in leading or rows:
         counts = row.get("transactions") or {}
@@ -133,7 +134,7 @@ def _in_doubt(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def _damaged(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Brokers whose log lacks what the group has acknowledged, as the coordination store has it."""
     lacks: dict[str, str] = {}
-    for row in sorted(rows, key=lambda row: row.get("role") in ("primary", "standalone")):  # who leads knows best
+    for row in sorted(rows, key=lambda row: row.get("role") in LEADING_ROLES):  # who leads knows best
         lacks = row.get("damaged", lacks)
     lines = [f"  {broker}: {reason}" for broker, reason in sorted(lacks.items())]
     return ["", "damaged, and does not lead (docs/replication.md, When a disk lies):", *lines] if lines else []
@@ -145,7 +146,7 @@ def _explained(who: str, row: Mapping[str, Any]) -> list[str]:
 
 
 def _broker_cells(row: Mapping[str, Any]) -> list[str]:
-    lag = ", ".join(f"{backup} {_lag(behind)}" for backup, behind in sorted((row.get("lag") or {}).items()))
+    lag = ", ".join(f"{broker} {_lag(behind)}" for broker, behind in sorted((row.get("lag") or {}).items()))
     return [
         str(row["broker"]),
         row["role"] or "-",

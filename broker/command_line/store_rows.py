@@ -65,11 +65,11 @@ def rows_of_store(config: Config) -> dict[str, Any]:
 
 
 def _group(stored: Mapping[str, Any]) -> dict[str, Any]:
-    primary, epoch = stored.get("primary"), stored.get("epoch")
+    leader, epoch = stored.get("primary"), stored.get("epoch")
     known: Mapping[str, Mapping[str, Any]] = stored["known_brokers"]
     members = stored.get("in_sync") or []
     rows = [
-        _row(known[name], primary, epoch, members) if name in known else row_of_member(name, epoch, "the store")
+        _row(known[name], leader, epoch, members) if name in known else row_of_member(name, epoch, "the store")
         for name in sorted({*known, *members})
     ]
     for row in rows:
@@ -80,7 +80,7 @@ def _group(stored: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "group": stored["group"],
         "epoch": epoch,
-        "primary": primary,
+        "primary": leader,
         "in_sync": members,
         "min_insync": stored.get("min_insync"),
         "barred": stored.get("barred", {}),
@@ -89,9 +89,9 @@ def _group(stored: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _row(info: Mapping[str, Any], primary: str | None, epoch: int | None, members: list[str]) -> Row:
+def _row(info: Mapping[str, Any], leader: str | None, epoch: int | None, members: list[str]) -> Row:
     alive, status = info["alive"], info["status"] or "starting"
-    leads = alive and info["broker"] == primary and status in LEADING
+    leads = alive and info["broker"] == leader and status in LEADING
     port = str(info["amqp"]).rpartition(":")[2]
     blockers = [info["blockers"]] if info["blockers"] else []
     outdated = (status == "ready" and info["broker"] not in members) or (status in LEADING and not leads)

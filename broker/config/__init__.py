@@ -1,9 +1,9 @@
 """The configuration: a TOML file read strictly into frozen classes.
 
-Three rules. (1) Every key has a default that is right for a laptop: one broker, loopback only, guest/guest, no HA; a file says
+Three rules. (1) Every key has a default that is right for a laptop: one broker, loopback only, guest/guest, no group; a file says
 what differs. (2) Nothing is guessed: an unknown key, a value of the wrong type or out of range, and two values that contradict
 each other each stop the start with a `ConfigError`. A key with a typing mistake that is silently ignored is a time-out that is
-not set, and that is found out on the day of the failover. (3) The unit ends the key's name (`_s`, `_ms`, `_bytes`); a value may
+not set, and that is found out on the day when it was needed. (3) The unit ends the key's name (`_s`, `_ms`, `_bytes`); a value may
 be a number in that unit, or a string with its own: `"30min"`, `"100ms"`, `"64MiB"`.
 
 The classes are the schema: each field is `Annotated` with the reader that checks it, so a key, its default and its range stand in

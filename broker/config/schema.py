@@ -97,11 +97,11 @@ class ClientTlsConfig(TlsConfig):
 
 @frozen(kw_only=True)
 class CarryConfig:
-    """[amqp.carry]: clients that reach a backup and are carried to the primary.
+    """[amqp.carry]: clients that reach a broker which does not lead, and are carried to the leader.
 
     Attributes:
         connections: that one broker carries, or has wait, at once.
-        wait_s: that a client waits while no primary is known; then it is refused.
+        wait_s: that a client waits while no leader is known; then it is refused.
     """
 
     connections: Annotated[int, Number(1, 1_000_000)] = 10_000
@@ -114,7 +114,7 @@ class AmqpConfig:
 
     With `tls` the port speaks TLS only, unless `tls` has a port of its own.
 
-    `on_backup`: a client that reaches a broker which does not lead is carried to the primary, or refused (320).
+    `on_backup`: a client that reaches a broker which does not lead is carried to the leader, or refused (320).
     `mandatory_in_tx`: when an unroutable mandatory message of a transaction comes back.
     """
 

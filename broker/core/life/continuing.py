@@ -1,8 +1,7 @@
 """Continuing: the state of a core that begins where another one ends, without a look at the journal.
 
 A broker that has handed over follows its successor. What its new core has to hold is what the journal says: the log up
-to the end of its last closed batch. After a hand-over all of that is applied: `applied == closed_end` (phase *frozen* of
-``ha/operators/step_down.py``).
+to the end of its last closed batch. A broker hands over when all of that is applied: `applied == closed_end`.
 So the new state is the applied state, and the transactions that the log has begun and not ended. What stands in the open batch was
 sent to nobody, and ends here.
 

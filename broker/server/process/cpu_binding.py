@@ -20,6 +20,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from understudy.broker.plugin_api.roles import LEADING_ROLES
+
 CpuPlan = Callable[[str | None, bool], Mapping[str, Collection[int]]]
 """From the broker that leads, or None, and whether its CPU is full, to the CPUs of each broker. Others are never bound."""
 
@@ -135,7 +137,7 @@ class CpuBinding:
 
     def told(self, broker: str, change: Mapping[str, Any]) -> None:
         """A broker said what it is: ``role`` and ``epoch`` are looked at."""
-        if change.get("role") not in ("primary", "standalone"):
+        if change.get("role") not in LEADING_ROLES:
             self._resigned(broker)
         elif (epoch := change.get("epoch", 0)) >= self._epoch:
             self._epoch = epoch

@@ -22,6 +22,7 @@ from typing import IO, Any, Final
 
 import attrs
 
+from understudy.broker.plugin_api.roles import LEADING_ROLES
 from understudy.broker.server.files.ports_file import READY_STATUSES
 from understudy.broker.server.files.private_files import FILE_MODE
 from understudy.broker.server.process.cpu_binding import CpuBinding, CpuPlan
@@ -74,7 +75,7 @@ class _Running:
 
     @property
     def leads(self) -> bool:
-        return self.process is not None and self.told.get("role") in ("primary", "standalone")
+        return self.process is not None and self.told.get("role") in LEADING_ROLES
 
     def signal(self, number: int) -> None:
         if self.process is not None and self.process.returncode is None:
