@@ -563,6 +563,11 @@ class Connection:
 
     # -- bounds ---------------------------------------------------------------------------------------------------
 
+    def renew_routes(self, version: int) -> None:
+        """Find routes anew: those that are kept are of an older topology than ``version``, or of other rights."""
+        self.routes.clear()
+        self.routes_version = version
+
     def answer_after(self, offset: int) -> None:
         """Answer what the client asks for next when the log is applied up to ``offset``, which a method of its own has added."""
         self.published_to = offset
@@ -572,7 +577,11 @@ class Connection:
         self.published_to = offset
         if not confirmed:
             self.published_plainly = True
-        self.published(size_bytes)
+        if not self._turn_bytes:  # as `published`, which would be one more call for each message
+            self._batch.publishers.append(self)
+        self._turn_bytes += size_bytes
+        if size_bytes >= MANY_READS_BYTES:
+            self._batch.note_large(size_bytes)
 
     def published(self, size_bytes: int) -> None:
         """A message of that size has entered the log on this connection."""

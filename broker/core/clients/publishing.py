@@ -85,8 +85,7 @@ class Publishing:
         connection = self._connection
         registry = self._registry
         if connection.routes_version != registry.version:
-            connection.routes.clear()
-            connection.routes_version = registry.version
+            connection.renew_routes(registry.version)
         queues = connection.routes.get((exchange, routing_key))
         if queues is None:
             reserved = RESERVED_EXCHANGES.get(exchange)

@@ -64,7 +64,7 @@ def renew_user(connection: Connection, user: User) -> None:
     """
     user.require_vhost(connection.vhost)
     connection.serve_as(user)
-    connection.routes.clear()  # found with the rights of the user before
+    connection.renew_routes(connection.routes_version)  # found with the rights of the user before
     for channel in connection.channels.values():
         for consumer in list(channel.consuming.consumers.values()):
             name = consumer.queue.name
