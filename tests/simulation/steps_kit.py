@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from tests.simulator import calls
-from tests.simulator.checkers import Checkers
-from tests.simulator.scenario import Hand, Scenario
-from tests.simulator.sim_client import Program, SimClient
-from tests.simulator.sim_node import SimNode
+import pytest
+
+from tests.simulator import cluster
+from tests.simulator.checkers import Checkers, came_once, holders, moved_once, routes
+from tests.simulator.checkers.accounts import Accounts
+from tests.simulator.checkers.restart import Restart
+from tests.simulator.scenario import Hand, Program, Scenario, SimClient, SimNode, calls
 from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
 
@@ -59,3 +63,14 @@ class Blind(Checkers):
         """Do nothing, with any arguments."""
 
     opened = leaving = touched = after_event = shown = sent = store_changed = said = _nothing
+
+
+@contextmanager
+def all_blind() -> Iterator[None]:
+    """No checker looks at anything, during a run or after it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "Checkers", Blind)
+        patch.setattr(cluster, "watching_queues", nullcontext)
+        for checker in (Restart, Accounts, routes, holders, moved_once, came_once):
+            patch.setattr(checker, "check", Blind._nothing)
+        yield

@@ -2,45 +2,48 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-import pytest
+import attrs
 
 from tests.simulator.cluster import SimCluster
-from tests.simulator.nemesis import Nemesis, ScriptedNemesis
+from tests.simulator.nemesis import ScriptedNemesis
 from tests.simulator.nemesis.ambushes import MOMENTS
 from tests.simulator.nemesis.at_brokers import Crash
 from tests.simulator.nemesis.strike import Struck
 from tests.simulator.nemesis.strikes import STRIKES
 from tests.simulator.seed_run import run_cluster
+from tests.simulator.shrinking import Script, parse, show
 
-SEEDS = (*range(61, 66), 19, 122)
-
-
-@cache
-def _recorded(seed: int) -> tuple[SimCluster, Nemesis]:
-    cluster = SimCluster(seed)
-    assert run_cluster(cluster).held
-    assert isinstance(cluster.nemesis, Nemesis)
-    return cluster, cluster.nemesis
+SEEDS = (61, 62, 63, 64, 10, 19, 122)
+"""In 10 moves repeat bodies; in 63 and 122 turns are shared."""
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_strikes_of_a_seed_make_its_run(seed: int) -> None:
-    drawn, nemesis = _recorded(seed)
-    given = SimCluster(seed, nemesis=lambda cluster: ScriptedNemesis(cluster, nemesis.struck, None, nemesis.heal_ms))
-    assert run_cluster(given).held
-    assert given.world.trace_hash == drawn.world.trace_hash
-    assert given.world.faults == drawn.world.faults
+def made_again(seed: int) -> tuple[Script, str]:
+    """The script of a seed's run, which makes that run from its text, and the run's trace hash."""
+    script, drawn = Script.of_seed(seed)
+    assert drawn.held
+    assert script.finds is None
+    assert script.strikes
+    text = parse(show(script, "a comment", ""), "text")
+    assert text == script
+    given = text.run().result
+    assert given.held
+    assert given.report.trace_hash == drawn.report.trace_hash, seed
+    assert given.report.faults == drawn.report.faults, seed
+    return script, drawn.report.trace_hash
 
 
-def test_the_strikes_are_what_makes_it() -> None:
-    drawn, nemesis = _recorded(SEEDS[0])
-    given = SimCluster(
-        SEEDS[0], nemesis=lambda cluster: ScriptedNemesis(cluster, nemesis.struck[1:], None, nemesis.heal_ms)
-    )
-    run_cluster(given)
-    assert given.world.trace_hash != drawn.world.trace_hash
+def test_the_strikes_of_a_seed_make_its_run() -> None:
+    """The text of a seed's run holds every strike and every knob."""
+    runs = [made_again(seed) for seed in SEEDS]
+    script, trace_hash = runs[0]
+    fewer = attrs.evolve(script, strikes=script.strikes[1:]).run().result
+    assert fewer.report.trace_hash != trace_hash, "the strikes are what makes it"
+    struck = [each for script, _ in runs for each in script.strikes]
+    kinds = {each.strike.verb for each in struck}
+    assert len(kinds) >= len(STRIKES) - 5, STRIKES.keys() - kinds
+    moments = {each.lurking.moment for each in struck if each.lurking is not None}
+    assert moments <= set(MOMENTS)
+    assert len(moments) >= 4
 
 
 def test_what_is_not_there_is_passed_over() -> None:
@@ -53,12 +56,3 @@ def test_what_is_not_there_is_passed_over() -> None:
     assert given.world.faults.total() == 1
     assert given.nemesis is not None
     assert given.nemesis.havoc.left_us == 2_000_000
-
-
-def test_many_kinds_are_among_them() -> None:
-    struck = [struck for seed in SEEDS for struck in _recorded(seed)[1].struck]
-    kinds = {struck.strike.verb for struck in struck}
-    assert len(kinds) >= len(STRIKES) - 5, STRIKES.keys() - kinds
-    moments = {struck.lurking.moment for struck in struck if struck.lurking is not None}
-    assert moments <= set(MOMENTS)
-    assert len(moments) >= 4

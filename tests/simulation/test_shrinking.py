@@ -16,7 +16,7 @@ from tests.simulator.nemesis.at_brokers import CrashAll, Pause
 from tests.simulator.nemesis.at_network import Partition, StoreOutage
 from tests.simulator.nemesis.strike import Struck
 from tests.simulator.scenario_command import FOLDER
-from tests.simulator.seed_run import run_seed
+from tests.simulator.seed_run import SeedResult, run_seed
 from tests.simulator.shrinking import Finding, HoldsError, Script, read, shrink
 from tests.simulator.shrinking.ddmin import ddmin
 from tests.simulator.shrinking.shrinker import among
@@ -27,12 +27,12 @@ LIKELY = 5
 
 
 @pytest.fixture(scope="module")
-def seed() -> int:
-    """The first that fails with the mutation and has strikes to leave out: which one that is changes with every story."""
+def failing() -> tuple[Script, SeedResult]:
+    """The first seed that fails with the mutation and has strikes to leave out: its script, and the seed's own run."""
     for seed in chain((LIKELY,), range(200)):
-        script, _ = Script.of_seed(seed, MUTATION)
+        script, result = Script.of_seed(seed, MUTATION)
         if script.finds == Finding("G2", "checkers/reference") and len(script.strikes) >= 8:
-            return seed
+            return script, result
     raise AssertionError(f"no seed finds {MUTATION}")
 
 
@@ -93,9 +93,8 @@ def test_a_strike_among_fewer_brokers() -> None:
     assert left_of(StoreOutage(for_ms=9)) == StoreOutage(for_ms=9)
 
 
-def test_a_recorded_seed_fails_as_the_seed_did(seed: int) -> None:
-    script, result = Script.of_seed(seed, MUTATION)
-    assert script.finds == Finding("G2", "checkers/reference")
+def test_a_recorded_seed_fails_as_the_seed_did(failing: tuple[Script, SeedResult]) -> None:
+    script, result = failing
     again = script.run()
     assert again.finding == script.finds
     assert again.result.text == result.text
@@ -103,27 +102,26 @@ def test_a_recorded_seed_fails_as_the_seed_did(seed: int) -> None:
     assert script.run(sound=True).result.held
 
 
-def test_a_failing_seed_becomes_a_short_scenario(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_seed_becomes_a_short_scenario(
+    failing: tuple[Script, SeedResult], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Few runs are enough for some of it."""
+    before, _ = failing
     path = tmp_path / "short.txt"
-    arguments = ["--shrink", "--seed", str(seed), "--mutation", MUTATION, "--most-runs", "12", "--output", str(path)]
-    assert main(arguments) == 0
+    asked = ["--shrink", "--seed", str(before.seed), "--mutation", MUTATION, "--most-runs", "12"]
+    assert main([*asked, "--output", str(path)]) == 0
     script = read(path)
     assert script.mutation == MUTATION
-    assert len(script.strikes) < len(Script.of_seed(seed, MUTATION)[0].strikes)
+    assert script.finds == before.finds
+    assert len(script.strikes) < len(before.strikes)
     said = capsys.readouterr()
+    assert "; 12 runs" in said.out + said.err
     assert f"scripts/simulate --scenario {path} --trace" in said.out.splitlines()[-1]
     assert len(re.findall(r"^run \d+: ", said.err, re.MULTILINE)) > 1
     assert main(["--scenario", str(path), "--trace"]) == 0
     told = capsys.readouterr().out
     assert "NEMESIS" in told
     assert told.splitlines()[-1] == f"PASSED: {path} finds {script.finds}; its text says that it finds {script.finds}"
-
-
-def test_few_runs_are_enough_for_some_of_it(seed: int) -> None:
-    shrunk = shrink(seed, MUTATION, most_runs=12)
-    assert shrunk.runs == 12
-    assert shrunk.after.finds == shrunk.before.finds
-    assert len(shrunk.after.strikes) < len(shrunk.before.strikes)
 
 
 def test_a_failure_at_the_end_is_shrunk_too(monkeypatch: pytest.MonkeyPatch) -> None:

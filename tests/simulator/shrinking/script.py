@@ -96,7 +96,7 @@ class Script:
         assert isinstance(nemesis, Nemesis)
         script = cls(
             seed=seed,
-            knobs=_without_chance(cluster.knobs),
+            knobs=without_chance(cluster.knobs),
             strikes=tuple(sorted(nemesis.struck, key=lambda struck: struck.at_us)),
             heal_ms=nemesis.heal_ms,
             mutation=mutation,
@@ -121,7 +121,7 @@ class Script:
         )
 
 
-def _without_chance(knobs: Knobs) -> Knobs:
+def without_chance(knobs: Knobs) -> Knobs:
     """Knobs that a script does not name are plain, so that a script and its text are equal."""
     return attrs.evolve(
         knobs,

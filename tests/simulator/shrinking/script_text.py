@@ -82,6 +82,12 @@ def _moved_bodies(text: str) -> MovedBodies:
     return _MOVED_BODIES[text]
 
 
+def _answer(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise ValueError(f"{text!r} is neither yes nor no")
+    return text == "yes"
+
+
 def _compaction(text: str) -> tuple[int, ...]:
     found = re.fullmatch(r"(\d+),(\d+),(\d+),(\d+)", text)
     if found is None:
@@ -126,6 +132,7 @@ KNOBS = {
     "part_bytes": _Knob("limits"),
     "parts_in_flight_bytes": _Knob("limits"),
     "moved_bodies": _Knob("limits", _moved_bodies, lambda bodies: "all" if bodies == ALL_BODIES else "none"),
+    "mandatory_at_commit": _Knob("limits", _answer, lambda given: "yes" if given else "no"),
 }
 ALWAYS_SHOWN = ("brokers", "min_insync", "tellers")
 
