@@ -13,13 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.simulator import calls
 from tests.simulator.checkers.instruments import watching_queues
-from tests.simulator.group import PERSISTENT
-from tests.simulator.scenario import Hand, Scenario, named
-from tests.simulator.sim_client import Lost, Program, SimClient
+from tests.simulator.scenario import MS, PERSISTENT, Hand, Lost, Program, Scenario, SimClient, calls, named
 from tests.simulator.sim_feed import FeedFiles, SimFeed
-from tests.simulator.world import MS
 from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.transactions.xid import Xid

@@ -6,8 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.pipeline.base_feeds import Feed, confirmed, read_feed, recorded
-from tests.simulator import calls
-from tests.simulator.scenario import Scenario, named
+from tests.simulator.scenario import Scenario, calls, named
 from understudy.pipeline.tallies.look import PARTED_BYTES
 from understudy.pipeline.tallies.reigns import TOLD_OF
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulator.scenario import Scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import Scenario, SimNode
 from understudy.replicator.catch_up import CatchUp
 
 EVENTS = 30

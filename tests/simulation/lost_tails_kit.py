@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulator import calls
-from tests.simulator.scenario import Scenario, publish_confirmed
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import Scenario, SimNode, calls, publish_confirmed
 
 MESSAGES = 20
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.scenario import Hand, Scenario, scenario
+from tests.simulator.scenario import Hand, Scenario, calls, scenario
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.state.raw_records import EMPTY_TABLE
 from understudy.broker.log import record

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.half_sent_kit import BODIES, catch_up_of, half_sent
-from tests.simulator import calls
-from tests.simulator.scenario import Hand, Scenario, scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import Hand, Scenario, SimNode, calls, scenario
 from understudy.broker.amqp.properties import encode_properties
 
 TRANSIENT = encode_properties(delivery_mode=1)

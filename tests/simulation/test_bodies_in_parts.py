@@ -8,13 +8,21 @@ import attrs
 import pytest
 
 from tests.simulation.versions_kit import run
-from tests.simulator import calls
-from tests.simulator.group import PERSISTENT
 from tests.simulator.release import BEFORE, THIS
-from tests.simulator.scenario import NEVER_MS, Hand, Order, Scenario, scenario
-from tests.simulator.sim_client import Lost, Program, SimClient
-from tests.simulator.sim_node import SimNode
-from tests.simulator.world import MS
+from tests.simulator.scenario import (
+    MS,
+    NEVER_MS,
+    PERSISTENT,
+    Hand,
+    Lost,
+    Order,
+    Program,
+    Scenario,
+    SimClient,
+    SimNode,
+    calls,
+    scenario,
+)
 from understudy.broker.core.limits import Limits
 from understudy.broker.log import record
 

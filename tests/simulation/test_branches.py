@@ -11,7 +11,6 @@ from itertools import permutations
 
 import pytest
 
-from tests.simulator import calls
 from tests.simulator.branch_steps import (
     COMMITTED_BY_HAND,
     PREPARED,
@@ -27,10 +26,19 @@ from tests.simulator.branch_steps import (
     worked,
 )
 from tests.simulator.damage import damage
-from tests.simulator.group import PERSISTENT
 from tests.simulator.release import Release
-from tests.simulator.scenario import NEVER_MS, Hand, Order, Scenario, scenario
-from tests.simulator.sim_client import Closed, Program, SimClient
+from tests.simulator.scenario import (
+    NEVER_MS,
+    PERSISTENT,
+    Closed,
+    Hand,
+    Order,
+    Program,
+    Scenario,
+    SimClient,
+    calls,
+    scenario,
+)
 from understudy.broker.amqp.methods import (
     BASIC_DELIVER,
     CHANNEL_CLOSE,

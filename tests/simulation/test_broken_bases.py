@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.scenario import scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import SimNode, calls, scenario
 from understudy.broker.core.life.meta import Meta
 from understudy.replicator import wire
 

@@ -10,11 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.group import PERSISTENT
-from tests.simulator.scenario import Hand, Scenario, scenario
-from tests.simulator.sim_client import Closed, Program, SimClient
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import PERSISTENT, Closed, Hand, Program, Scenario, SimClient, SimNode, calls, scenario
 from understudy.broker.amqp.methods import EXCHANGE_DECLARE, EXCHANGE_DECLARE_OK, encode_method
 
 WAYS = ("resume", "catch-up", "restart and catch-up")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.scenario import Scenario, scenario
-from tests.simulator.world import MS
+from tests.simulator.scenario import MS, Scenario, calls, scenario
 from understudy.broker.amqp.properties import encode_properties
 
 HOUR_MS = 3_600_000

@@ -6,11 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulator import calls
 from tests.simulator.branch_steps import X, listed
-from tests.simulator.group import PERSISTENT
-from tests.simulator.scenario import NEVER_MS, named, scenario
-from tests.simulator.sim_client import Program, SimClient
+from tests.simulator.scenario import NEVER_MS, PERSISTENT, Program, SimClient, calls, named, scenario
 from understudy.broker.amqp.methods import (
     CHANNEL_CLOSE,
     CHANNEL_CLOSE_OK,

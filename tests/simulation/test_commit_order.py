@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
 from tests.simulator.checkers.reference import ReferenceTransaction
-from tests.simulator.scenario import NEVER_MS, Scenario, scenario
+from tests.simulator.scenario import NEVER_MS, Scenario, calls, scenario
 
 
 def numbers_of(group: Scenario) -> list[int]:

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.scenario import NEVER_MS, scenario
-from tests.simulator.sim_client import Program
+from tests.simulator.scenario import NEVER_MS, Program, calls, scenario
 
 
 @pytest.mark.parametrize(("change", "args"), [(calls.delete, ("q",)), (calls.unbind, ("q", "x", "q"))])

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
 from tests.simulator.branch_steps import X
-from tests.simulator.scenario import Hand, Scenario, scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import Hand, Scenario, SimNode, calls, scenario
 from understudy.broker.amqp.properties import encode_properties, headers
 from understudy.broker.transactions.xa_status import XaStatus
 

@@ -9,9 +9,7 @@ from collections import Counter
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.scenario import Scenario, named, scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import Scenario, SimNode, calls, named, scenario
 
 QUEUES = ("a", "b", "c", "d")
 BODIES = [b"body number %d of the transaction" % number for number in range(6)]

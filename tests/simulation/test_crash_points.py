@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
 from tests.simulator.checkers.answers import Expected
 from tests.simulator.damage import damage
-from tests.simulator.scenario import NEVER_MS, Hand, Order, Scenario, named, scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import NEVER_MS, Hand, Order, Scenario, SimNode, calls, named, scenario
 from understudy.ha.status import BrokerStatus
 
 WHICH = pytest.mark.parametrize("which", [0, 1])

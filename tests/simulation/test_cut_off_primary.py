@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.simulator import calls
 from tests.simulator.branch_steps import X
-from tests.simulator.group import PERSISTENT
-from tests.simulator.scenario import NEVER_MS, Hand, Scenario, scenario
-from tests.simulator.sim_client import Program, SimClient
+from tests.simulator.scenario import NEVER_MS, PERSISTENT, Hand, Program, Scenario, SimClient, calls, scenario
 from understudy.broker.amqp.methods import BASIC_ACK
 
 

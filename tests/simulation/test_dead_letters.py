@@ -6,12 +6,9 @@ import attrs
 import pytest
 
 from tests.simulation.versions_kit import refusals, written
-from tests.simulator import calls
-from tests.simulator.group import PERSISTENT
 from tests.simulator.knobs import Knobs
 from tests.simulator.release import BEFORE_MOVES, THIS
-from tests.simulator.scenario import Hand, Scenario, scenario
-from tests.simulator.sim_client import Closed
+from tests.simulator.scenario import PERSISTENT, Closed, Hand, Scenario, calls, scenario
 from understudy.broker.amqp.properties import decode_properties, encode_properties
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.queues.moved_bodies import MovedBodies

@@ -5,10 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from tests.simulator import calls
 from tests.simulator.knobs import Knobs
-from tests.simulator.scenario import Hand, Scenario, scenario
-from tests.simulator.sim_client import Program, SimClient
+from tests.simulator.scenario import Hand, Program, Scenario, SimClient, calls, scenario
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.queues.deduplication import ENABLED, HEADER, TTL
 from understudy.broker.core.topology.policies import Policies, Policy

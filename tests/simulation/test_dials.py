@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.scenario import publish_confirmed, scenario
+from tests.simulator.scenario import calls, publish_confirmed, scenario
 
 
 def test_a_dial_to_the_former_primary_does_not_hold_back_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:

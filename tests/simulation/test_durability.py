@@ -7,12 +7,9 @@ from random import Random
 
 import attrs
 
-from tests.simulator import calls
 from tests.simulator.checkers.instruments import watching_queues
-from tests.simulator.group import Group
 from tests.simulator.knobs import Knobs
-from tests.simulator.scenario import NEVER_MS, Scenario, named, publish_confirmed, scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import NEVER_MS, Group, Scenario, SimNode, calls, named, publish_confirmed, scenario
 from understudy.broker.amqp.properties import encode_properties
 from understudy.replicator import wire
 from understudy.testing.disk import PowerCutError

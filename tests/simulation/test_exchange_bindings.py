@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.versions_kit import refusals, run, written
-from tests.simulator import calls
 from tests.simulator.release import BEFORE_EXCHANGE_BINDINGS, THIS
-from tests.simulator.scenario import Hand, Scenario, scenario
-from tests.simulator.sim_client import Closed
+from tests.simulator.scenario import Closed, Hand, Scenario, calls, scenario
 from understudy.broker.log import record
 
 

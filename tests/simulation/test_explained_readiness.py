@@ -9,10 +9,7 @@ import attrs
 
 from tests.simulation.half_sent_kit import BODIES as EVENTS
 from tests.simulation.half_sent_kit import catch_up_of, is_under_way
-from tests.simulator import calls
-from tests.simulator.scenario import Scenario, scenario
-from tests.simulator.sim_node import SimNode
-from tests.simulator.world import MS
+from tests.simulator.scenario import MS, Scenario, SimNode, calls, scenario
 from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.ha.leading.backup_readiness import BackupReadiness
 from understudy.ha.leading.readiness_log import LOG_EVERY_MS

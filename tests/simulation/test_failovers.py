@@ -7,13 +7,23 @@ import itertools
 import pytest
 
 from tests.simulation.steps_kit import served
-from tests.simulator import calls
-from tests.simulator.group import PERSISTENT, publish, take
-from tests.simulator.scenario import NEVER_MS, Hand, Scenario, named, publish_confirmed, scenario
-from tests.simulator.sim_client import Closed, Program, SimClient
-from tests.simulator.sim_node import SimNode
+from tests.simulator.group import publish, take
+from tests.simulator.scenario import (
+    MS,
+    NEVER_MS,
+    PERSISTENT,
+    Closed,
+    Hand,
+    Program,
+    Scenario,
+    SimClient,
+    SimNode,
+    calls,
+    named,
+    publish_confirmed,
+    scenario,
+)
 from tests.simulator.sim_store import SESSION_MS
-from tests.simulator.world import MS
 from understudy.broker.amqp.methods import BASIC_ACK, BASIC_NACK
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.ha.following.backup import Backup

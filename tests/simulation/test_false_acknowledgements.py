@@ -7,11 +7,7 @@ from __future__ import annotations
 
 import attrs
 
-from tests.simulator import calls
-from tests.simulator.group import PERSISTENT
-from tests.simulator.scenario import NEVER_MS, publish_confirmed, scenario
-from tests.simulator.sim_node import SimNode
-from tests.simulator.world import MS
+from tests.simulator.scenario import MS, NEVER_MS, PERSISTENT, SimNode, calls, publish_confirmed, scenario
 from understudy.replicator import wire
 
 

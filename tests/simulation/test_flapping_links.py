@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.scenario import Scenario, publish_confirmed, scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import Scenario, SimNode, calls, publish_confirmed, scenario
 from understudy.broker.log.frame import BatchHeader, CorruptFrameError
 
 TIMEOUT_MS = 5_000

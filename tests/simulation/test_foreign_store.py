@@ -12,9 +12,7 @@ from contextlib import contextmanager
 import attrs
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.scenario import Scenario, publish_confirmed, scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import Scenario, SimNode, calls, publish_confirmed, scenario
 from understudy.ha.status import BrokerStatus
 from understudy.ha.store.coordination import GroupState
 

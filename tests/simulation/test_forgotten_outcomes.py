@@ -9,9 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.scenario import Scenario, named, scenario
-from tests.simulator.sim_client import Closed, Program, SimClient
+from tests.simulator.scenario import Closed, Program, Scenario, SimClient, calls, named, scenario
 from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.limits import Limits

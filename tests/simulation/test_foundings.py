@@ -7,10 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.simulator import calls
 from tests.simulator.checkers.instruments import watching_queues
-from tests.simulator.scenario import Scenario, publish_confirmed
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import Scenario, SimNode, calls, publish_confirmed
 from understudy.ha.showing.events import LinkRefused
 from understudy.ha.store.coordination import GroupState
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation.steps_kit import TRANSIENT, lose_an_event
-from tests.simulator import calls
-from tests.simulator.scenario import NEVER_MS, Scenario, named, publish_confirmed, scenario
+from tests.simulator.scenario import NEVER_MS, Scenario, calls, named, publish_confirmed, scenario
 
 
 def test_who_leads_with_half_a_transaction_takes_it_back_although_nobody_is_with_it() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
 from tests.simulator.knobs import least_in_sync
-from tests.simulator.scenario import named, scenario
+from tests.simulator.scenario import calls, named, scenario
 
 
 @pytest.mark.parametrize("brokers", [1, 3])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.half_sent_kit import BODIES, EVENTS, catch_up_of, is_under_way
-from tests.simulator import calls
-from tests.simulator.scenario import scenario
+from tests.simulator.scenario import calls, scenario
 from understudy.broker.transactions.outcome_query import tx_id_text
 from understudy.ha.status import BrokerStatus
 

@@ -15,11 +15,7 @@ from random import Random
 import attrs
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.group import PERSISTENT
-from tests.simulator.scenario import Hand, Scenario, scenario
-from tests.simulator.sim_client import Program, SimClient
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import PERSISTENT, Hand, Program, Scenario, SimClient, SimNode, calls, scenario
 from tests.simulator.story import records_of
 from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.core.clients.transacting import FLUSH_ACCEPTS

@@ -10,11 +10,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.steps_kit import fill
-from tests.simulator import calls
 from tests.simulator.branch_steps import PREPARED, X, ask, is_prepared, listed, listed_on, refused
-from tests.simulator.group import PERSISTENT
-from tests.simulator.scenario import NEVER_MS, Hand, Order, Scenario, named, scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import NEVER_MS, PERSISTENT, Hand, Order, Scenario, SimNode, calls, named, scenario
 from understudy.broker.transactions.xa_status import XaStatus
 from understudy.ha.status import BrokerStatus
 

@@ -16,10 +16,9 @@ import attrs
 import pytest
 
 from tests.simulation.steps_kit import Blind
-from tests.simulator import calls, cluster, scenario
+from tests.simulator import cluster, scenario
 from tests.simulator.branch_steps import X, ask, listed_on
-from tests.simulator.scenario import NEVER_MS, Hand, Order, Scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import NEVER_MS, Hand, Order, Scenario, SimNode, calls
 from understudy.broker.message import Message
 from understudy.broker.transactions.xa_status import XaStatus
 from understudy.ha.status import BrokerStatus

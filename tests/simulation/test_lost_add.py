@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
 from tests.simulator.ledger import Violation
 from tests.simulator.mutations import mutated
 from tests.simulator.nemesis.at_network import UnheardAdd
 from tests.simulator.nemesis.havoc import Havoc
-from tests.simulator.scenario import Hand, Order, Scenario, scenario
-from tests.simulator.sim_client import Program, SimClient
-from tests.simulator.sim_node import SimNode
-from tests.simulator.world import MS
+from tests.simulator.scenario import MS, Hand, Order, Program, Scenario, SimClient, SimNode, calls, scenario
 from understudy.broker.amqp.properties import encode_properties
 
 CUT_MS = 15_000

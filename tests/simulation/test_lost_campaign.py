@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.scenario import publish_confirmed, scenario
+from tests.simulator.scenario import calls, publish_confirmed, scenario
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])

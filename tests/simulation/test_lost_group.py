@@ -5,9 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.scenario import Hand, Scenario, publish_confirmed, scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import Hand, Scenario, SimNode, calls, publish_confirmed, scenario
 from understudy.ha.showing.events import GroupWrittenAnew, StoreHoldsGroup, StoreLacksGroup
 from understudy.ha.showing.health import promotion_blockers
 from understudy.ha.store.coordination import GroupState

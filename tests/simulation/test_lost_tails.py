@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.lost_tails_kit import confirmed, kill_all
 from tests.simulator.checkers.instruments import watching_queues
-from tests.simulator.scenario import NEVER_MS, Scenario, publish_confirmed, scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import NEVER_MS, Scenario, SimNode, publish_confirmed, scenario
 from understudy.ha.showing.events import LeadHandedOver, LogLacksRecords
 
 LEAST = 1

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.group import PERSISTENT
-from tests.simulator.scenario import Hand, scenario
+from tests.simulator.scenario import PERSISTENT, Hand, calls, scenario
 from understudy.broker.core.limits import Limits
 
 LIMITS = Limits(heartbeat_s=0, mandatory_at_commit=True)

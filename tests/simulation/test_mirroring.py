@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.group import PERSISTENT
-from tests.simulator.scenario import scenario
-from tests.simulator.sim_client import Program, SimClient
-from tests.simulator.world import MS
+from tests.simulator.scenario import MS, PERSISTENT, Program, SimClient, calls, scenario
 
 SEEDS = [1, 2, 3]
 

@@ -8,11 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.simulation.half_sent_kit import BODIES, catch_up_of, half_sent
-from tests.simulator import calls
-from tests.simulator.group import PERSISTENT
-from tests.simulator.scenario import Scenario, scenario
-from tests.simulator.sim_node import SimNode
-from tests.simulator.world import MS
+from tests.simulator.scenario import MS, PERSISTENT, Scenario, SimNode, calls, scenario
 from understudy.replicator import wire
 from understudy.replicator.catch_up import CatchUp
 from understudy.replicator.id_set import IdSet

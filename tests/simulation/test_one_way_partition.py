@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.scenario import Hand, Scenario, named, scenario
-from tests.simulator.sim_node import SimNode
-from tests.simulator.world import MS
+from tests.simulator.scenario import MS, Hand, Scenario, SimNode, calls, named, scenario
 from understudy.ha.status import BrokerStatus
 
 TIMEOUT_MS = 1_000

@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.scenario import Scenario, scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import Scenario, SimNode, calls, scenario
 
 QUEUES = ("a", "b", "c")
 ROUNDS = 7

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.steps_kit import ask_now
-from tests.simulator import calls
-from tests.simulator.scenario import NEVER_MS, Scenario, named, scenario
-from tests.simulator.sim_client import Program, SimClient
+from tests.simulator.scenario import NEVER_MS, Program, Scenario, SimClient, calls, named, scenario
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.limits import Limits
 from understudy.broker.transactions.outcome_query import tx_id_text

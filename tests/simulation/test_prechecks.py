@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.steps_kit import ask_now
-from tests.simulator import calls
-from tests.simulator.scenario import scenario
+from tests.simulator.scenario import calls, scenario
 
 
 @pytest.mark.parametrize("by", ["power", "network"])

@@ -5,12 +5,18 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.group import PERSISTENT
 from tests.simulator.knobs import Knobs
-from tests.simulator.scenario import Scenario, publish_confirmed, scenario
-from tests.simulator.sim_client import Closed, Program, SimClient
-from tests.simulator.world import MS
+from tests.simulator.scenario import (
+    MS,
+    PERSISTENT,
+    Closed,
+    Program,
+    Scenario,
+    SimClient,
+    calls,
+    publish_confirmed,
+    scenario,
+)
 from understudy.broker.amqp.methods import BASIC_DELIVER
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.limits import Limits

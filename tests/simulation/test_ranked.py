@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.steps_kit import served
-from tests.simulator import calls
-from tests.simulator.scenario import scenario
+from tests.simulator.scenario import calls, scenario
 from understudy.broker.amqp.properties import encode_properties
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulator import calls
-from tests.simulator.scenario import NEVER_MS, publish_confirmed, scenario
+from tests.simulator.scenario import NEVER_MS, calls, publish_confirmed, scenario
 from understudy.broker.amqp.properties import encode_properties
 
 TRANSIENT = encode_properties()

@@ -7,12 +7,20 @@ import pytest
 
 from tests.simulation.half_sent_kit import BODIES, half_sent
 from tests.simulation.steps_kit import TRANSIENT, lose_an_event
-from tests.simulator import calls
 from tests.simulator.checkers.instruments import watching_queues
-from tests.simulator.group import PERSISTENT
-from tests.simulator.scenario import NEVER_MS, Scenario, named, publish_confirmed, scenario
-from tests.simulator.sim_client import Closed, Program, SimClient
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import (
+    NEVER_MS,
+    PERSISTENT,
+    Closed,
+    Program,
+    Scenario,
+    SimClient,
+    SimNode,
+    calls,
+    named,
+    publish_confirmed,
+    scenario,
+)
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.broker.transactions.xid import Xid
 from understudy.ha.status import BrokerStatus

@@ -5,10 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from tests.simulator import calls
 from tests.simulator.checkers.instruments import watching_queues
-from tests.simulator.group import PERSISTENT
-from tests.simulator.scenario import Scenario, publish_confirmed, scenario
+from tests.simulator.scenario import PERSISTENT, Scenario, calls, publish_confirmed, scenario
 from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.state.raw_records import EMPTY_TABLE

@@ -6,8 +6,7 @@ import pytest
 
 from tests.simulation.lost_tails_kit import confirmed, kill_all
 from tests.simulator.checkers.instruments import watching_queues
-from tests.simulator.scenario import Scenario, scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import Scenario, SimNode, scenario
 from understudy.broker.log.journal import JournalOptions
 from understudy.broker.log.journal_damage import Count
 from understudy.broker.log.journal_recovery import JournalScan

@@ -7,13 +7,23 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulation.steps_kit import fill
-from tests.simulator import calls
 from tests.simulator.damage import damage as damage_copy
-from tests.simulator.group import PERSISTENT
 from tests.simulator.knobs import least_in_sync
-from tests.simulator.scenario import NEVER_MS, Hand, Order, Scenario, named, scenario
-from tests.simulator.sim_client import Closed, Lost, Program, SimClient
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import (
+    NEVER_MS,
+    PERSISTENT,
+    Closed,
+    Hand,
+    Lost,
+    Order,
+    Program,
+    Scenario,
+    SimClient,
+    SimNode,
+    calls,
+    named,
+    scenario,
+)
 from understudy.broker.security import Permissions, User
 from understudy.ha.status import BrokerStatus
 

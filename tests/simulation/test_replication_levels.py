@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.group import PERSISTENT
 from tests.simulator.levels_kit import (
     ALL,
     CONFIGURATION,
@@ -21,8 +19,7 @@ from tests.simulator.levels_kit import (
     holds,
     three_queues,
 )
-from tests.simulator.scenario import Hand, scenario
-from tests.simulator.sim_client import Closed, Program, SimClient
+from tests.simulator.scenario import PERSISTENT, Closed, Hand, Program, SimClient, calls, scenario
 from understudy.broker.core.queues.digest import queue_digests
 from understudy.broker.core.queues.replication_level import REPLICATE, ReplicationLevel
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import attrs
 
-from tests.simulator import calls
 from tests.simulator.knobs import Knobs
-from tests.simulator.scenario import scenario
+from tests.simulator.scenario import calls, scenario
 
 RESTARTS = 24
 SEGMENT_BYTES = 32 << 10

@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.group import PERSISTENT
-from tests.simulator.scenario import NEVER_MS, Hand, Scenario, named, scenario
-from tests.simulator.sim_node import SimNode
-from tests.simulator.world import MS
+from tests.simulator.scenario import MS, NEVER_MS, PERSISTENT, Hand, Scenario, SimNode, calls, named, scenario
 from understudy.broker.core.limits import Limits
 from understudy.broker.log import frame
 from understudy.replicator import wire

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.scenario import Scenario, publish_confirmed, scenario
+from tests.simulator.scenario import Scenario, calls, publish_confirmed, scenario
 from understudy.ha.showing.events import SetChanged
 
 ANSWERS_AFTER_MS = 1_500

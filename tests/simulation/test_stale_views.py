@@ -5,9 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.scenario import Scenario, scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import Scenario, SimNode, calls, scenario
 from understudy.ha.status import BrokerStatus
 
 SESSION_IS_OVER_MS = 4_000

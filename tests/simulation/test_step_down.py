@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.simulator import calls
 from tests.simulator.operator import Answers, command
-from tests.simulator.scenario import NEVER_MS, Scenario, named, publish_confirmed, scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import NEVER_MS, Scenario, SimNode, calls, named, publish_confirmed, scenario
 from understudy.ha.operators.step_down import STORE_LIMIT_MS, Phase
 from understudy.ha.status import BrokerStatus
 

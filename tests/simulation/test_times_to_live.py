@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.versions_kit import run, written
-from tests.simulator import calls
 from tests.simulator.branch_steps import X
 from tests.simulator.release import BEFORE, THIS
-from tests.simulator.scenario import Hand, Scenario, scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import Hand, Scenario, SimNode, calls, scenario
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.log import record
 from understudy.broker.transactions.xa_status import XaStatus

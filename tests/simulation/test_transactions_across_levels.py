@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
 from tests.simulator.levels_kit import (
     ALL,
     CONFIGURATION,
@@ -18,7 +17,7 @@ from tests.simulator.levels_kit import (
     holds,
     three_queues,
 )
-from tests.simulator.scenario import NEVER_MS, Hand, Scenario, named, scenario
+from tests.simulator.scenario import NEVER_MS, Hand, Scenario, calls, named, scenario
 from understudy.broker.log import frame, record
 
 WHICH = pytest.mark.parametrize("which", [0, 1])

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
 from tests.simulator.checkers.instruments import watching_queues
-from tests.simulator.group import Group
-from tests.simulator.scenario import NEVER_MS, Scenario, publish_confirmed, scenario
-from tests.simulator.sim_client import Program, SimClient
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import (
+    NEVER_MS,
+    Group,
+    Program,
+    Scenario,
+    SimClient,
+    SimNode,
+    calls,
+    publish_confirmed,
+    scenario,
+)
 from understudy.broker.amqp.properties import encode_properties
 from understudy.ha.status import BrokerStatus
 

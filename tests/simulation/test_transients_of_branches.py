@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.scenario import NEVER_MS, Hand, Scenario, scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import NEVER_MS, Hand, Scenario, SimNode, calls, scenario
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.transactions.xa_status import XaStatus
 from understudy.broker.transactions.xid import Xid

@@ -10,11 +10,9 @@ import attrs
 import pytest
 
 from tests.simulation.versions_kit import refusals, run, written
-from tests.simulator import calls
 from tests.simulator.operator import command
 from tests.simulator.release import AFTER_NEXT, FUTURE_KIND, NEXT, THIS, future_record
-from tests.simulator.scenario import NEVER_MS, Hand, Scenario, named, scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import NEVER_MS, Hand, Scenario, SimNode, calls, named, scenario
 from understudy.broker.core.life.meta import Meta
 from understudy.broker.log import record
 from understudy.replicator import snapshot, wire

@@ -10,10 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.scenario import NEVER_MS, Scenario, scenario
-from tests.simulator.sim_node import TICK_US, SimNode
-from tests.simulator.world import MS
+from tests.simulator.scenario import MS, NEVER_MS, Scenario, SimNode, calls, scenario
+from tests.simulator.sim_node import TICK_US
 from understudy.broker.amqp.properties import encode_properties
 
 LIFE_MS = 30_000

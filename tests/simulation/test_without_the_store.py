@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulator import calls
-from tests.simulator.scenario import Scenario, scenario
-from tests.simulator.sim_client import Program, SimClient
-from tests.simulator.world import MS
+from tests.simulator.scenario import MS, Program, Scenario, SimClient, calls, scenario
 from understudy.broker.amqp.properties import encode_properties
 
 CONFIRM_MS = 500

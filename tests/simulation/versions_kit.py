@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.simulator.release import Release
-from tests.simulator.scenario import Scenario
-from tests.simulator.sim_node import SimNode
+from tests.simulator.scenario import Scenario, SimNode
 from understudy.ha.showing.events import LinkRefused
 
 

@@ -34,6 +34,25 @@ from understudy.broker.core.queues.queue import Queue
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.ha.status import BrokerStatus
 
+__all__ = [
+    "ANSWER_MS",
+    "MS",
+    "PERSISTENT",
+    "Closed",
+    "Group",
+    "Hand",
+    "Lost",
+    "Order",
+    "Program",
+    "Scenario",
+    "SimClient",
+    "SimNode",
+    "calls",
+    "named",
+    "scenario",
+]
+"""A test of a scenario takes all of its words from here."""
+
 LOOK_US = 2 * MS
 ANSWER_MS = 60_000
 NEVER_MS = 10_000_000
