@@ -1,7 +1,7 @@
 """Coordination for brokers of one host: a SQLite file, leases in it, and a look at each other's processes."""
 
 from understudy.ha.store.coordination import StoreError
-from understudy.ha.store.edge.local.commands import FileAdmin, force_epoch, forced_epochs, read_store
+from understudy.ha.store.edge.local.commands import FileAdmin
 from understudy.ha.store.edge.local.file_coordination import FileCoordination
 from understudy.ha.store.edge.local.store import StoreBusyError
 
@@ -10,7 +10,4 @@ __all__ = [
     "FileCoordination",
     "StoreBusyError",
     "StoreError",
-    "force_epoch",
-    "forced_epochs",
-    "read_store",
 ]

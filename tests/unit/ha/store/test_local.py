@@ -24,7 +24,7 @@ import uvloop
 
 from understudy.broker.server.files import file_storage
 from understudy.ha.store.coordination import Answer, Bar, BrokerInfo, Coordination, GroupState, StoreError
-from understudy.ha.store.edge.local import FileAdmin, FileCoordination, force_epoch, forced_epochs, read_store, store
+from understudy.ha.store.edge.local import FileAdmin, FileCoordination, store
 from understudy.ha.store.edge.local import processes as local_processes
 from understudy.ha.store.edge.local.processes import is_alive, machine_ms, this_process
 from understudy.ha.store.edge.local.store import BrokerRow, CoordinationStore, Process, StoreBusyError
@@ -166,7 +166,7 @@ def test_changes_of_the_group_are_remembered_with_it(path: Path) -> None:
             one.replace("g", held, after, wall_ms=10 + number)
             held = after
         assert [entry.wall_ms for entry in one.history("g")] == list(range(10, 10 + MAX_HISTORY))
-    force_epoch(path, "g", "b2", ("b2",), expected=held)
+    FileAdmin(path, "g").force("b2", ("b2",), expected=held)
     assert FileAdmin(path, "g").history()[-1].what == "forced: b2 is the base"
 
 
@@ -472,7 +472,7 @@ def test_of_processes_that_race_for_an_epoch_one_wins_it(path: Path) -> None:
         won = [int(epoch) for racer in racers for epoch in rest(racer).split()]
         assert [racer.wait() for racer in racers] == [0, 0, 0, 0]
     assert sorted(won) == list(range(1, 241))
-    state, _ = read_store(path, "g")
+    state, _ = FileAdmin(path, "g").read()
     assert state is not None
     assert (state.epoch, state.version) == (240, 240)
 
@@ -489,7 +489,7 @@ def test_what_was_answered_survives_kill_9_of_the_writers(path: Path) -> None:
             for racer in racers:
                 racer.kill()
             said += [int(epoch) for racer in racers for epoch in rest(racer).split()]
-        state, _ = read_store(path, "g")
+        state, _ = FileAdmin(path, "g").read()
         assert state is not None
         assert state.epoch >= max(said)
         assert state.epoch == state.version
@@ -1110,42 +1110,43 @@ def test_the_store_of_dead_brokers_can_be_read_and_forced(path: Path) -> None:
         assert line(broker) == "published"
         with opened(path) as one:
             one.found("g", FIRST)
-        assert read_store(path, "g")[1]["b1"].alive
+        assert FileAdmin(path, "g").read()[1]["b1"].alive
         broker.kill()
         broker.wait()
-    state, brokers = read_store(path, "g")
+    state, brokers = FileAdmin(path, "g").read()
     assert state == FIRST
     assert (brokers["b1"].link, brokers["b1"].alive) == ("l", False)
-    forced = force_epoch(path, "g", "b2", ("b3", "b2"), seen_epoch=7, expected=FIRST, founding=5)
+    forced = FileAdmin(path, "g").force("b2", ("b3", "b2"), seen_epoch=7, expected=FIRST, founding=5)
     wanted = GroupState(epoch=1_007, primary="b2", members=("b2", "b3"), version=2, min_insync=1, founding=5)
     assert forced == attrs.evolve(wanted, forced=1_007)
-    assert read_store(path, "g")[0] == forced
-    again = force_epoch(path, "g", "b2", ("b2",), expected=forced, min_insync=2)
+    assert FileAdmin(path, "g").read()[0] == forced
+    again = FileAdmin(path, "g").force("b2", ("b2",), expected=forced, min_insync=2)
     assert (again.epoch, again.min_insync) == (2_007, 2)
-    assert [(epoch, name) for epoch, name, _ in forced_epochs(path, "g")] == [(1_007, "b2"), (2_007, "b2")]
+    forced_since = [each.epoch for each in FileAdmin(path, "g").history() if each.what == "forced: b2 is the base"]
+    assert forced_since == [1_007, 2_007]
     with pytest.raises(StoreError, match="has changed meanwhile"):
-        force_epoch(path, "g", "b2", ("b2",), expected=forced)
-    assert read_store(path, "g")[0] == again
+        FileAdmin(path, "g").force("b2", ("b2",), expected=forced)
+    assert FileAdmin(path, "g").read()[0] == again
 
 
 def test_two_stores_that_know_nothing_of_each_other_are_forced_to_different_epochs(tmp_path: Path) -> None:
     """Under one epoch the logs that two primaries write would be taken for one, as far as both go."""
-    forced = {force_epoch(tmp_path / f"{n}.sqlite", "g", "b1", ("b1",), seen_epoch=4).epoch for n in range(5)}
+    forced = {FileAdmin(tmp_path / f"{n}.sqlite", "g").force("b1", ("b1",), seen_epoch=4).epoch for n in range(5)}
     assert len(forced) > 1
     assert all(1_004 <= epoch < 10_004 for epoch in forced)
 
 
 @pytest.mark.usefixtures("skips_least")
 def test_a_store_that_is_lost_can_be_made_anew(path: Path) -> None:
-    made = force_epoch(path, "g", "b1", ("b1",), seen_epoch=4, founding=(1 << 63) - 1)
+    made = FileAdmin(path, "g").force("b1", ("b1",), seen_epoch=4, founding=(1 << 63) - 1)
     assert made == GroupState(
         epoch=1_004, primary="b1", members=("b1",), version=1, min_insync=1, founding=(1 << 63) - 1, forced=1_004
     )
-    assert read_store(path, "g")[0] == made
+    assert FileAdmin(path, "g").read()[0] == made
 
 
 def test_whoever_belongs_to_no_group_founds_one_by_force(path: Path) -> None:
-    foundings = {force_epoch(path, name, "b1", ("b1",)).founding for name in ("g", "h")}
+    foundings = {FileAdmin(path, name).force("b1", ("b1",)).founding for name in ("g", "h")}
     assert len(foundings) == 2
     assert min(foundings) > 0
 
@@ -1161,5 +1162,5 @@ def test_a_group_that_was_founded_anew_is_another_one(path: Path) -> None:
 
 def test_a_store_that_is_not_there_is_named(path: Path) -> None:
     with pytest.raises(StoreError, match="does not exist") as caught:
-        read_store(path, "g")
+        CoordinationStore(path, read_only=True)
     assert str(path) in str(caught.value)
