@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy.client.stages.demo.run_folder import RunFolder
 from understudy.client.stages.watching.points import Point
+from understudy.run_folder import RunFolder
 
 
 class Kind(enum.StrEnum):

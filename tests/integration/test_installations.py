@@ -20,7 +20,7 @@ from tests.integration.cluster_process import free_ports
 
 ROOT = Path(__file__).parents[2]
 ROOMS = tuple(sorted(each.name for each in (ROOT / "understudy").iterdir() if each.is_symlink()))
-OF_UNDERSTUDY = ("understudy/__init__.py", "understudy/in_thread.py", "understudy/py.typed")
+OF_UNDERSTUDY = tuple(f"understudy/{name}" for name in ("__init__.py", "in_thread.py", "py.typed", "run_folder.py"))
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
 BUILT_HERE = ("--no-deps", "--no-build-isolation")
 PERSISTENT = pika.BasicProperties(delivery_mode=2)

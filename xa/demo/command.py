@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -16,10 +14,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from understudy.run_folder import RunFolder
+
 JOBS: Final = 2
 """Workers share them: what a killed one has left, another one finishes."""
 VICTIMS: Final = ("worker", "broker", "database", "state server")
-INTERRUPTED: Final = 130
 
 
 def demo(
@@ -47,29 +46,16 @@ def demo(
         raise typer.Exit(1) from error
     from understudy.xa.core.errors import XaError  # noqa: PLC0415  # as above
 
-    if keep_logs is not None and keep_logs.exists():
-        typer.echo(f"understudy xa demo: --keep-logs {keep_logs} is there already", err=True)
-        raise typer.Exit(2)
-    folder = keep_logs or Path(tempfile.mkdtemp(prefix="understudy-xa-demo-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o711)  # PostgreSQL may run as another user, and must come to its own folder in there
+    folder = RunFolder("understudy xa demo", keep_logs, for_others=True)
     try:
         report = _Demonstration(
-            folder.resolve(), seconds, kills, workers, brokers, lambda line: typer.echo(line, err=True)
+            folder.path, seconds, kills, workers, brokers, lambda line: typer.echo(line, err=True)
         ).run()
     except (StageError, XaError) as error:
         report = {"ok": False, "problems": [str(error)]}
     except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-    for line in _text(report):
-        typer.echo(line, err=as_json)
-    if report["ok"] and keep_logs is None:
-        shutil.rmtree(folder)
-    else:
-        typer.echo(f"Logs and data are in {folder}", err=True)
-    if as_json:
-        typer.echo(json.dumps(report))
-    raise typer.Exit(0 if report["ok"] else 1)
+        raise folder.interrupted() from None
+    folder.finish(report, _text(report), as_json=as_json)
 
 
 class _Demonstration:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-INTERRUPTED: Final = 130
+from understudy.run_folder import RunFolder
+
 BOUND_S: Final = 30.0
 
 
@@ -40,28 +38,15 @@ def stress(
         raise typer.Exit(1) from error
     from understudy.xa.core.errors import XaError  # noqa: PLC0415  # as above
 
-    if keep_logs is not None and keep_logs.exists():
-        typer.echo(f"understudy xa stress: --keep-logs {keep_logs} is there already", err=True)
-        raise typer.Exit(2)
-    folder = keep_logs or Path(tempfile.mkdtemp(prefix="understudy-xa-stress-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o711)  # PostgreSQL may run as another user, and must come to its own folder in there
+    folder = RunFolder("understudy xa stress", keep_logs, for_others=True)
     drawn = seed if seed is not None else random.randrange(1_000_000)  # noqa: S311  # a test's chance
     typer.echo(f"--seed {drawn}", err=True)
     try:
         report = Rounds(
-            folder.resolve(), kills=kills, seed=drawn, bound_s=bound_s, say=lambda line: typer.echo(line, err=True)
+            folder.path, kills=kills, seed=drawn, bound_s=bound_s, say=lambda line: typer.echo(line, err=True)
         ).run()
     except XaError as error:
         report = Report(drawn, problems=[str(error)])
     except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-    for line in report.lines():
-        typer.echo(line, err=as_json)
-    if not report.problems and keep_logs is None:
-        shutil.rmtree(folder)
-    else:
-        typer.echo(f"Logs and data are in {folder}", err=True)
-    if as_json:
-        typer.echo(json.dumps(report.as_json()))
-    raise typer.Exit(1 if report.problems else 0)
+        raise folder.interrupted() from None
+    folder.finish(report.as_json(), report.lines(), as_json=as_json)

@@ -5,7 +5,6 @@ unique keys: a stage that is done twice shows. In the end each order must have o
 none; money and stock must add up, and neither outbox nor queues may hold anything.
 
     command     options in, exit code out
-    run_folder  the folder of one run, and its report; the stress uses it too
     shop        the application that the workers run
     run         brokers, workers, orders, kills
     books       what the database holds, and what is wrong with it

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy.client.stages.demo.run_folder import RunFolder
+from understudy.run_folder import RunFolder
 
 
 def demo(

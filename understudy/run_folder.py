@@ -1,4 +1,7 @@
-"""RunFolder: the folder of one run of a command, made before it, and removed after it unless it is worth keeping."""
+"""RunFolder: the folder of one run of a command, made before it, and removed after it unless it is worth keeping.
+
+Demos and stress tests of ``client``, ``xa`` and ``testing`` share this file.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from understudy.client.stages.demo.run_folder import RunFolder
+from understudy.run_folder import RunFolder
 
 COMMAND = "understudy stages demo"
 
