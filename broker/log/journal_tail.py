@@ -18,7 +18,8 @@ that reads the rest of the segment, so the caller asks for it rarely. Each looks
 between the two reads.
 
 **What is read may not be synced yet**: a group is written, then fsynced. A power failure in between may take it away, and another
-group is written there later. `Place.proof` recognises that when a reader goes on: it is the checksum of the group's note.
+group is written there later. `Place.proof` recognises that when a reader goes on: it is the checksum of the group's note. If the
+power failure has taken a part of the group, the note of the next group says so: the place lies behind the end that it states.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Final, NamedTuple
 import attrs
 
 from understudy.broker.log import frame as frames
-from understudy.broker.log.frame import FRAME_VERSION, NOTE_HEADER_BYTES
+from understudy.broker.log.frame import FRAME_VERSION, KIND_GROUP, KIND_TIMED_GROUP, NOTE_HEADER_BYTES, NOTE_MAGIC
 from understudy.broker.log.segment import (
     GROUP_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -186,7 +187,7 @@ class JournalTail:
         while True:
             while self._position < self._group_end:
                 try:
-                    frame = reader.frame_at(self._position, self._group_end)
+                    frame = self._frame(reader)
                 except frames.FrameVersionError as error:
                     place = f"journal {self._storage}: {segment.name}, byte {self._position}"
                     raise JournalFormatError(place, "frame version", error.version, FRAME_VERSION) from error
@@ -200,6 +201,18 @@ class JournalTail:
                 reader.forget()
                 return
             self._enter(*found)
+
+    def _frame(self, reader: FrameReader) -> bytes:
+        """The frame that is due in the group.
+
+        Raises:
+            CorruptFrameError: it is not whole; or a recovery has cut the group there, and the note of the next group stands there.
+            FrameVersionError: a newer program has written it.
+        """
+        frame = reader.frame_at(self._position, self._group_end)
+        if frame.startswith(NOTE_MAGIC) and frame[5] in (KIND_GROUP, KIND_TIMED_GROUP):
+            raise frames.CorruptFrameError(self._position, "a group note inside a group")
+        return frame
 
     def _next_group(self) -> tuple[GroupHeader, int] | None:
         """The note of the group that is due behind the last whole frame, read anew, and its checksum; None if it is not there.
@@ -263,7 +276,7 @@ class JournalTail:
             return True
         note = file.read(place.group, GROUP_BYTES)
         group = GroupHeader.decode(note, segment.number, place.group, segment.salt)
-        if group is None or _proof_of(note) != place.proof or place.position > group.end:
+        if group is None or _proof_of(note) != place.proof or place.position > _end_of(file, segment, group):
             self.close()
             self._segment = None
             return False
@@ -336,7 +349,7 @@ class JournalTail:
         if self._next_group() is not None:
             return True
         try:
-            self._reader.frame_at(self._position, self._group_end)
+            self._frame(self._reader)
         except frames.CorruptFrameError:
             return False
         return True
@@ -396,6 +409,16 @@ class JournalTail:
     def torn(self) -> bool:
         """True if the last group that was begun is not whole: it is being written, or its broker died over it."""
         return self._position < self._group_end
+
+
+def _end_of(file: File, segment: Segment, group: GroupHeader) -> int:
+    """Where the frames of ``group`` end: before its stated end if a recovery has cut it."""
+    step = segment.alignment
+    for at in (align_up(group.end, step), *range(align_up(group.start, step), group.end, step)):
+        following = GroupHeader.decode(file.read(at, GROUP_BYTES), segment.number, at, segment.salt)
+        if following is not None and following.sequence == group.sequence + 1:
+            return following.previous_end
+    return group.end
 
 
 def _proof_of(note: bytes) -> int:

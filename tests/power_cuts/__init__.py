@@ -18,6 +18,7 @@ image that this could leave is opened by the real recovery. The law of that mome
 ``sweep``            lives, images and law together
 ``broker_life``      a broker that compacts: messages written again, notes settled, segments gone
 ``repairs``          a damaged journal is cut by an operator, with power cuts in that
+``tails``            feed and outlet go on where they have read, when the power is back
 ``flips``            one bit is another one
 ``faults``           EIO, ENOSPC, short writes; reads that fail
 ``mutations``        known bugs, each of which must be found; ``campaign`` looks for them

@@ -12,9 +12,10 @@ from tests.power_cuts.faults import EIO, ENOSPC, SHORT_WRITE, fail_each, refuse_
 from tests.power_cuts.flips import batches_each, ended, one_bit, read_each, start_each
 from tests.power_cuts.life import TINY, BrokenError, Life
 from tests.power_cuts.lives import SHORT
-from tests.power_cuts.mutations import BROKER, CUT, FAULT, FLIP, READ
+from tests.power_cuts.mutations import BROKER, CUT, FAULT, FLIP, READ, TAIL
 from tests.power_cuts.openings import Counts, Openings
 from tests.power_cuts.sweep import sweep_short
+from tests.power_cuts.tails import Tails
 from tests.simulator.mutations.mutation import Mutation
 from understudy.broker.log.segment import JournalError
 
@@ -53,6 +54,12 @@ def _cuts() -> None:
     sweep_short(TINY)
 
 
+def _tails() -> None:
+    tails = Tails()
+    for script in SHORT:
+        tails.follow(script)
+
+
 def _flips() -> None:
     start_each(*ended(closed=True), one_bit)
 
@@ -80,4 +87,4 @@ def _broker() -> None:
         compact(Watch(Counts(), Random(1), draws=16), script)
 
 
-_LOOKS = {CUT: _cuts, FLIP: _flips, READ: _reads, FAULT: _faults, BROKER: _broker}
+_LOOKS = {CUT: _cuts, TAIL: _tails, FLIP: _flips, READ: _reads, FAULT: _faults, BROKER: _broker}

@@ -139,6 +139,7 @@ class Life:
 
     def law(self) -> Law:
         """As it is now."""
+        self._note([])
         starts: dict[int, int] = {}
         for floor, least in {self._first_kept: 0, **self._floors}.items():
             first = sum(number < floor for number in self._segments)
@@ -157,12 +158,15 @@ class Life:
         """Append frames; a checkpoint of a new segment comes before the frame for which it begins."""
         for frame in frames_:
             self.journal.append(frame)
-            self._note([*self._checkpoints, frame])
+            self._note([frame])
 
     def _note(self, frames_: list[bytes]) -> None:
-        self._checkpoints.clear()
-        self.history += frames_
-        self._segments += [self.journal._segments[-1].number] * len(frames_)
+        """Frames were appended, behind the checkpoint that the journal has asked for since the last ones."""
+        new = [*self._checkpoints, *frames_]
+        if new:
+            self._checkpoints.clear()
+            self.history += new
+            self._segments += [self.journal._segments[-1].number] * len(new)
 
     def batches(self, *sizes: int) -> None:
         """Append batches of one offset each with payloads of these sizes."""
@@ -187,6 +191,7 @@ class Life:
 
     def finish(self, job: SyncJob) -> None:
         """Tell the journal that the job has run."""
+        self._note([])
         before = len(self.history) - self.journal.appended
         self.journal.finish_sync(job)
         self._told(before + self.journal.durable)
@@ -293,6 +298,7 @@ class Life:
     def close(self) -> None:
         """The process ends well."""
         self.journal.close()
+        self._note([])
         self._told(len(self.history))
 
     def restart(self) -> None:

@@ -11,18 +11,19 @@ from understudy.broker.core.life.compaction import Compaction
 from understudy.broker.core.queues.messages_again import MessagesAgain, Unsettled
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.log import frame as frames
-from understudy.broker.log import journal_reader, journal_recovery, segment
+from understudy.broker.log import journal_reader, journal_recovery, journal_tail, segment
 from understudy.broker.log.again_note import AgainNote, SettledNote
 from understudy.broker.log.journal import Journal
 from understudy.broker.log.journal_reader import JournalReader
 from understudy.broker.log.journal_recovery import JournalScan
+from understudy.broker.log.journal_tail import JournalTail
 from understudy.broker.log.segment import FrameReader, GroupHeader, JournalDamagedError, Segment, align_up
 from understudy.broker.log.segment_floor import SegmentFloor
 from understudy.broker.log.spare_segment import SpareSegment
 from understudy.broker.log.storage import SPARE_NAME, DropJob, File, NewSegment, Storage, SyncJob
 
-CUT, FLIP, READ, FAULT, BROKER = "cut", "flip", "read", "fault", "broker"
-"""What must find it: short lives, starts after a flipped bit, reads after one, errors of the disk, a broker that compacts."""
+CUT, TAIL, FLIP, READ, FAULT, BROKER = "cut", "tail", "flip", "read", "fault", "broker"
+"""Found by: short lives, tails over power cuts, starts and reads with a flipped bit, errors of the disk, a broker that compacts."""
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -484,6 +485,39 @@ def a_clean_end_has_no_closing_group(bug: Bug) -> None:
         real(self)
 
     bug.replace(Journal, "close", close)
+
+
+@mutation(TAIL)
+def a_tail_goes_on_behind_what_was_cut(bug: Bug) -> None:
+    """A tail believes its place though the group that it has read was cut before that place."""
+
+    def end_of(file: File, at: Segment, group: GroupHeader) -> int:
+        bug.strike()
+        return group.end
+
+    bug.replace(journal_tail, "_end_of", end_of)
+
+
+@mutation(TAIL)
+def a_closing_group_is_a_frame_to_a_tail(bug: Bug) -> None:
+    """A tail yields the note of a closing group, which stands where the next frame of a torn group would."""
+
+    def frame(self: JournalTail, reader: FrameReader) -> bytes:
+        bug.strike()
+        return reader.frame_at(self._position, self._group_end)
+
+    bug.replace(JournalTail, "_frame", frame)
+
+
+@mutation(TAIL)
+def a_place_has_no_proof(bug: Bug) -> None:
+    """A tail compares the salt of a segment alone, and no checksum of the group that it has read."""
+
+    def proof_of(note: bytes) -> int:
+        bug.strike()
+        return 0
+
+    bug.replace(journal_tail, "_proof_of", proof_of)
 
 
 # -- compaction -------------------------------------------------------------------------------------------------------

@@ -10,10 +10,11 @@ from tests.power_cuts import broker_life
 from tests.power_cuts.broker_life import BrokerLife, Watch, compact, compacting, taking
 from tests.power_cuts.cut_images import CutImages
 from tests.power_cuts.life import TINY, WIDE, Law, Life
-from tests.power_cuts.lives import scripts
+from tests.power_cuts.lives import SHORT, scripts
 from tests.power_cuts.openings import Counts, Openings
 from tests.power_cuts.repairs import Repairs, damaged
 from tests.power_cuts.sweep import sweep, sweep_drawn, sweep_short
+from tests.power_cuts.tails import Tails
 from understudy.broker.core.life import compaction
 from understudy.broker.log import live_offsets
 from understudy.broker.log.journal import JournalOptions
@@ -113,3 +114,13 @@ def test_every_cut_of_a_repair_and_of_the_runs_that_finish_it() -> None:
     print(f"{repairs.states} states, {repairs.images} distinct images, {repairs.refused} refused by a start")
     assert repairs.states > 500
     assert 0 < repairs.refused < repairs.images
+
+
+def test_a_tail_goes_on_behind_every_cut_or_hears_that_the_journal_was_rewritten() -> None:
+    tails = Tails()
+    for script in SHORT:
+        tails.follow(script)
+    print(tails.outcomes)
+    assert tails.outcomes["goes on, there"] > 500
+    assert tails.outcomes["rewritten, lost"] > 500
+    assert "goes on, lost" not in tails.outcomes
