@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from understudy.broker.octets.chunks import named_bytes
+from understudy.broker.log.body_place import AT_OFFSET, NOWHERE
 
 MESSAGE_BYTES: Final = 256
 """What a message takes at least, besides its properties, its routing key and its body."""
@@ -14,10 +15,10 @@ _IN_MEMORY: Final = (bytes, bytearray, memoryview)
 
 
 class SpilledBody(Protocol):
-    """A body that is not in memory. It ends with the last reference to it."""
+    """A body that is not in memory, or the bodies of many messages."""
 
-    def read(self) -> bytes:
-        """All of it."""
+    def read(self, message: Message) -> bytes:
+        """All of the body of ``message``, which refers to this."""
 
 
 class Spill(Protocol):
@@ -31,13 +32,14 @@ class Message:
     """One published message, shared by every queue it was routed to. Its bytes never change.
 
     ``properties`` are the raw bytes of the AMQP content header after the body size (flags and list), forwarded as they
-    came. ``body`` may have been spilled: :meth:`content` reads it; a large one is no ``bytes`` (``broker.octets.chunks``), but has
+    came. ``body`` may be elsewhere than in memory: :meth:`content` reads it; a large one is no ``bytes`` (``broker.octets.chunks``), but has
     their methods, or those of a ``memoryview``; ``size`` is its length in bytes. ``offset`` is that of the log
     record that carries the body, or its first part; 0 for a message that was never logged. After a compaction it is the place
-    of a note of this journal that says the message again (``core/life/compaction.py``). ``shared``: it was put into several queues.
+    of a note of this journal that says the message again (``core/life/compaction.py``). ``place`` says where in the journal the
+    body is, if that is not at ``offset`` (``log/body_place.py``). ``shared``: it was put into several queues.
     """
 
-    __slots__ = ("body", "exchange", "offset", "persistent", "properties", "routing_key", "shared", "size")
+    __slots__ = ("body", "exchange", "offset", "persistent", "place", "properties", "routing_key", "shared", "size")
 
     def __init__(self, exchange: str, routing_key: str, properties: bytes, body: bytes, persistent: bool) -> None:
         self.exchange = exchange
@@ -47,15 +49,26 @@ class Message:
         self.size = len(body)
         self.persistent = persistent
         self.offset = 0
+        self.place = AT_OFFSET
         self.shared = False
 
-    def again_at(self, offset: int) -> Message:
-        """The same message, with the same body, whose record stands at ``offset``."""
+    def again_at(self, offset: int, place: int) -> Message:
+        """The same message, with the same body, which stands at ``offset`` and ``place`` from now on."""
         again = _new(self.__class__)
         for name in _FIELDS:
             setattr(again, name, getattr(self, name))
         again.offset = offset
+        again.place = place
         return again
+
+    def put_at(self, place: int) -> None:
+        """Its body stands at ``place`` of the journal."""
+        self.place = place
+
+    def stay(self) -> None:
+        """Keep the body in memory from now on: the message lies where nothing keeps its record."""
+        self.body = self.content()
+        self.place = NOWHERE
 
     @property
     def moved(self) -> bool:
@@ -70,11 +83,12 @@ class Message:
     def content(self) -> bytes:
         """The body."""
         body = self.body
-        return body if isinstance(body, _IN_MEMORY) else body.read()
+        return body if isinstance(body, _IN_MEMORY) else body.read(self)
 
     def give_body(self, body: bytes, offset: int) -> None:
-        """Its body, which stands in the log from ``offset`` on, is whole."""
+        """Its body, which stands in the log from ``offset`` on, is whole. No one record carries it."""
         self.body = body
+        self.place = NOWHERE
         self.size = len(body)
         self.offset = offset
 
@@ -91,6 +105,13 @@ class Message:
     def stand_at(self, offset: int) -> None:
         """Count the message at ``offset``: its record's place in the old log means nothing in the new one."""
         self.offset = offset
+    def page_out(self, bodies: SpilledBody) -> None:
+        """Let the body go from memory; ``bodies`` gives it back."""
+        self.body = bodies
+
+    def page_in(self, body: bytes) -> None:
+        """Its body is in memory again."""
+        self.body = body
 
     def spill(self, spill: Spill) -> None:
         """Let the body go from memory, if it is there and ``spill`` has room. An empty one takes none."""
@@ -133,9 +154,9 @@ class DelayedMessage(Message):
         """Fix the time, in ms since 1970, at which it is due: it is published, or committed."""
         self.due_ms = at_ms
 
-    def again_at(self, offset: int) -> DelayedMessage:
+    def again_at(self, offset: int, place: int) -> DelayedMessage:
         """As of any message."""
-        again = super().again_at(offset)
+        again = super().again_at(offset, place)
         assert isinstance(again, DelayedMessage), f"{again.__class__} made of a delayed message"
         again.due_ms, again.delay_ms, again.everywhere = self.due_ms, self.delay_ms, self.everywhere
         return again
@@ -168,3 +189,4 @@ class MovedMessage(Message):
     def leave_body_out(self, size_bytes: int) -> None:
         """Note the size of a body that its record does not carry."""
         self.size = size_bytes
+        self.place = source.place

@@ -35,8 +35,8 @@ class HaExtension:
     def attach(self, state: BrokerState) -> None:
         self.replicator = BrokerReplicator(state)
 
-    def replay_note(self, kind: int, payload: bytes) -> None:
-        self.replicator.replay_note(kind, payload)
+    def replay_note(self, kind: int, payload: bytes, place: int = 0) -> None:
+        self.replicator.replay_note(kind, payload, place)
 
     def replay_extras(self, payload: bytes, at: int) -> None:
         self.replicator.replay_extras(payload, at)

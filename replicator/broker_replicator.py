@@ -39,6 +39,7 @@ from understudy.replicator.disk_claim import DiskClaim
 from understudy.replicator.group_notes import NOTES_FORMAT, EpochSeen, No
 from understudy.replicator.queue_replicator import QueueReplicator
 from understudy.replicator.refill import Refill
+from understudy.replicator.snapshot import Brought, put_at_note
 from understudy.replicator.transaction_replicator import TransactionReplicator, Vote
 from understudy.replicator.tx_queue import tx_queue_name
 
@@ -104,13 +105,14 @@ class BrokerReplicator:
         self._synced_first = 0
         self._refilling = False
         self._awaits_base = False
+        self._restarted_at = 0
         state.applying.on_applied_tx.append(self._applied)
         state.applying.refuse(self.no_votes)
 
     # -- recovery ---------------------------------------------------------------------------------------------------
 
-    def replay_note(self, kind: int, payload: bytes) -> None:
-        """Recovery: take a note that this class wrote, or that a repair has."""
+    def replay_note(self, kind: int, payload: bytes, place: int = 0) -> None:
+        """Recovery: take a note that this class wrote, or that a repair has. ``place``: in the journal, 0 if that is not known."""
         if kind == journal_gate.REPAIRED:
             self._replay_repair(RepairedNote.decode(payload))
             return
@@ -127,9 +129,10 @@ class BrokerReplicator:
             self.founding = group_notes.decode_founding(payload)
             self.founds = True
         elif kind == frame.KIND_CUT:  # to begin anew: the base that follows may not be on the disk
+            self._restarted_at = place
             self._begin_part()
         elif kind == group_notes.PIECE:
-            self._take_piece(payload)
+            put_at_note(self._take_piece(payload), place)
         else:
             raise journal_gate.UnknownNoteError(
                 f"the journal holds notes of kind {kind}, which this program does not know: run the newer one, or switch on the "
@@ -580,8 +583,11 @@ class BrokerReplicator:
         number = self._pieces
         link = self._link_number
         noted = self._pieces_noted + 1
+        brought: list[Brought] = []
+        note = 0
 
         def durable() -> None:
+            put_at_note(brought, note)
             self._pieces_synced = noted
             if self._link_number == link and self._link_epoch:
                 self._pieces_durable(number)
@@ -598,19 +604,19 @@ class BrokerReplicator:
                 self._check_stable(common)
             self._check_kept(message, at)
             self._begin_part()  # says a checkpoint that comes between the two
-            self._gate.append_restart(self._state.log.stable)
+            self._restarted_at = self._gate.append_restart(self._state.log.stable)
             self._pieces_noted = noted
             self._gate.append_note(group_notes.PIECE, message, durable)
             self._take_piece(message)
             return
-        self._take_piece(message)
+        brought = self._take_piece(message)
         # What a refill brings is of no use to a recovery, which forgets all that is transient: in the journal it would only keep
         # everything before it there (decision 0008), with each restart anew.
         if self._refilling or (message[0] == wire.QUEUE and snapshot.is_transient(message)):
             self._pieces_durable(number)
         else:
             self._pieces_noted = noted
-            self._gate.append_note(group_notes.PIECE, message, durable)
+            note = self._gate.append_note(group_notes.PIECE, message, durable)
 
     def _pieces_durable(self, number: int) -> None:
         if number > self._pieces_acked:
@@ -618,7 +624,8 @@ class BrokerReplicator:
             self._say(wire.encode_piece_ack(number))
             self.acknowledge()
 
-    def _take_piece(self, message: bytes) -> None:
+    def _take_piece(self, message: bytes) -> list[Brought]:
+        """Returns the messages of queues that it brings."""
         kind = message[0]
         state = self._state
         if kind == wire.BASE:
@@ -643,8 +650,10 @@ class BrokerReplicator:
             queue = state.queues.get(queue_id)
             if queue is not None:
                 QueueReplicator(state, queue).take(entries, transient)
+            return entries
         else:
             self._caught_up()
+        return []
 
     def _take_base(self, message: bytes) -> None:
         """The catch-up begins: log and transactions start anew after the primary's applied position."""
@@ -662,6 +671,7 @@ class BrokerReplicator:
             del self.no_votes[tx_id]  # what it refused goes, and comes anew; what stays is refused as before
         state.drop_transactions(kept)
         state.taking.note_holes(wire.base_is_lacking(message))
+        state.leave_log(self._restarted_at)
         state.log.restart_at(meta.offset, list(meta.starts))
         state.put_before_log()
         meta.install(state)

@@ -41,7 +41,7 @@ class QueueReplicator:
         self.queue.settle()
         log = self._state.log
         position = log.end if transient else log.start
-        for entry_id, deadline_ms, redelivered, message, returned in entries:
+        for entry_id, deadline_ms, redelivered, message, returned, _, _ in entries:
             message.offset = position
             if message.moved:
                 self._state.applying.note_moved()

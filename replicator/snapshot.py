@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 from understudy.broker.core.queues.entry import Entry
 from understudy.broker.core.queues.queue_returns import QueueReturns
 from understudy.broker.log import record
+from understudy.broker.log.body_place import in_note
+from understudy.broker.log.frame import NOTE_HEADER_BYTES
 from understudy.broker.log.record import decode_message
 from understudy.broker.log.return_record import Returned
 from understudy.broker.message import Message
@@ -28,13 +30,24 @@ _U32: Final = Struct(">I")
 
 
 class Brought(NamedTuple):
-    """A message that a catch-up brings; ``returned`` is what its queue knows of it, None if that is nothing."""
+    """A message that a catch-up brings; ``returned`` is what its queue knows of it, None if that is nothing.
+
+    ``at`` and ``size``: where its encoding begins in the piece, and how many octets it has.
+    """
 
     entry_id: int
     deadline_ms: int
     redelivered: bool
     message: Message
     returned: Returned | None
+    at: int
+    size: int
+
+
+def put_at_note(brought: list[Brought], note: int) -> None:
+    """The piece with these messages stands in the note at the place ``note``, durably; 0: that is not known."""
+    for each in brought:
+        each.message.put_at(in_note(note, NOTE_HEADER_BYTES + each.at, each.size))
 
 
 def encode_message(message: Message) -> list[bytes]:
@@ -74,7 +87,7 @@ def decode_queue_piece(buf: bytes) -> tuple[int, bool, list[Brought]]:
             returned = Returned(*_RETURNED.unpack_from(buf, at))
             at += _RETURNED.size
         message, _ = decode_message(buf, at, at + size)
-        entries.append(Brought(entry_id, deadline, bool(flags & _REDELIVERED), message, returned))
+        entries.append(Brought(entry_id, deadline, bool(flags & _REDELIVERED), message, returned, at, size))
         at += size
     return queue_id, bool(transient), entries
 

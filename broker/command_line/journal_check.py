@@ -58,7 +58,7 @@ class Tally:
             self.records[record.KIND_NAMES.get(kind, f"unknown kind {kind}")] += count
             at += record.HEAD.size + length
 
-    def on_note(self, kind: int, payload: bytes) -> None:
+    def on_note(self, kind: int, payload: bytes, place: int = 0) -> None:
         if kind == frame.KIND_CUT:
             self.last_offset, _ = frame.decode_cut(payload)
 

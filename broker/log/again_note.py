@@ -21,6 +21,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from understudy.broker.log import record
+from understudy.broker.log.body_place import in_note
+from understudy.broker.log.frame import NOTE_HEADER_BYTES
 from understudy.broker.log.journal_gate import check_format
 from understudy.broker.log.return_record import NEVER, Returned
 from understudy.broker.message import Message
@@ -75,6 +77,17 @@ class AgainNote(NamedTuple):
     settled_after: int
     messages: list[tuple[Message, list[AgainTarget]]]
 
+    def places(self, note: int) -> list[int]:
+        """The places of its messages, in order, when its frame stands at ``note`` (`body_place`)."""
+        at = NOTE_HEADER_BYTES + _AGAIN.size
+        result = []
+        for message, targets in self.messages:
+            at += _U32.size + len(targets) * _TARGET.size + _U32.size
+            size = len(record.message_head(message)) + len(message.properties) + message.size
+            result.append(in_note(note, at, size))
+            at += size
+        return result
+
     def encode(self) -> bytes:
         """The payload."""
         parts = [
@@ -89,8 +102,8 @@ class AgainNote(NamedTuple):
         return b"".join(flat(parts))
 
     @classmethod
-    def decode(cls, payload: bytes) -> AgainNote:
-        """The note with this payload.
+    def decode(cls, payload: bytes, place: int = 0) -> AgainNote:
+        """The note with this payload. ``place``: of its frame, 0 if that is not known.
 
         Raises:
             NoteFormatError: a newer program has written it.
@@ -111,6 +124,7 @@ class AgainNote(NamedTuple):
             at += _U32.size
             message, _ = record.decode_message(payload, at, at + size)
             message.shared = targets > 1
+            message.place = in_note(place, NOTE_HEADER_BYTES + at, size)
             messages.append((message, places))
             at += size
         return cls(number, applied, needs, settled_after, messages)

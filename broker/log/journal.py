@@ -42,12 +42,22 @@ from itertools import takewhile
 from typing import Final
 
 from understudy.broker.log import frame as frames
-from understudy.broker.log.body_read import ReadJob, WantedBody, readable_segments
+from understudy.broker.log.body_place import frame_place
+from understudy.broker.log.body_read import (
+    ReadableSegment,
+    ReadJob,
+    WantedBody,
+    readable_notes,
+    readable_segments,
+    wanted_by_log,
+)
 from understudy.broker.log.frame import KIND_CUT, FrameTooLargeError
 from understudy.broker.log.journal_reader import BATCH_BYTE, BATCH_SPAN, BATCH_SPAN_AT, JournalReader
 from understudy.broker.log.journal_state import (
+    BodyNotKeptError,
     CheckpointSource,
     CutMark,
+    EndedLog,
     Hold,
     JournalFailedError,
     JournalOptions,
@@ -85,6 +95,7 @@ from understudy.broker.log.storage import (
 from understudy.broker.octets.chunks import as_chunks, flat
 
 __all__ = [
+    "BodyNotKeptError",
     "CheckpointSource",
     "CutMark",
     "Hold",
@@ -149,6 +160,7 @@ class Journal:
         state = state or JournalState()
         self._segments = state.segments
         self._cuts = state.cuts
+        self._ended_logs = state.ended_logs
         self._next_segment = state.next_segment
         self._sequence = state.sequence
         self._previous_end = state.previous_end
@@ -183,13 +195,16 @@ class Journal:
         floor = self._floor
         return bool(self._pieces) or floor.wanted > floor.durable
 
-    def append(self, frame: bytes) -> None:
+    def append(self, frame: bytes) -> int:
         """Buffer one whole frame. It is durable when `durable` has reached the value that `appended` has now.
 
         Args:
             frame: as the functions of `frame` encode them; not checked again. A BATCH continues the log: it begins
                 at or before `last_offset + 1` and ends there or later. After a cut to 0, or in an empty journal, it
                 may begin anywhere.
+
+        Returns:
+            The place of the frame (`body_place.frame_place`).
 
         Raises:
             JournalFailedError: an earlier write failed.
@@ -202,8 +217,7 @@ class Journal:
         if length > self._max_frame_bytes:
             raise FrameTooLargeError(length, self._max_frame_bytes)
         if frame[3] != BATCH_BYTE:
-            self._append_note(frame, length)
-            return
+            return self._append_note(frame, length)
         chunks = as_chunks(frame)
         first, count = BATCH_SPAN.unpack_from(frame if chunks is None else chunks.head, BATCH_SPAN_AT)
         last = first + count - 1
@@ -218,8 +232,9 @@ class Journal:
         self._add(piece, frame, length)
         self.last_offset = last
         piece.segment.add_batch(first, last, position, self._index_interval_bytes)
+        return frame_place(piece.segment.number, position)
 
-    def _append_note(self, frame: bytes, length: int) -> None:
+    def _append_note(self, frame: bytes, length: int) -> int:
         kind = frame[_KIND_AT]
         assert kind >= frames.FIRST_OWNER_KIND or kind == KIND_CUT, f"note kind {kind} belongs to the journal"
         piece = self._piece
@@ -231,6 +246,7 @@ class Journal:
             self._cut(frame, piece.segment.number, position)
         elif kind >= frames.FIRST_BOUND_KIND:
             self._floor.bound_in(piece.segment.number)
+        return frame_place(piece.segment.number, position)
 
     def _add(self, piece: Piece, frame: bytes, length: int) -> None:
         segment = piece.segment
@@ -242,6 +258,8 @@ class Journal:
 
     def _cut(self, frame: bytes, segment: int, position: int) -> None:
         offset, _ = frames.decode_cut(frame[frames.NOTE_HEADER_BYTES :])
+        if not offset:
+            self._ended_logs.append(EndedLog.at(self._segments, self._cuts, segment, position))
         self._cuts.append(CutMark(segment, position, offset))
         self._cut_after(offset)
 
@@ -530,6 +548,8 @@ class Journal:
     def finish_drop(self, job: DropJob, error: BaseException | None = None) -> None:
         """Note that `job` has run. An error fails the journal: the directory could not be synced."""
         self._floor.finish(job)
+        first = self.first_segment
+        self._ended_logs[:] = [log for log in self._ended_logs if log.segments and log.segments[-1][0].number >= first]
         if error is not None:
             self._failure = error
 
@@ -568,6 +588,7 @@ class Journal:
             return
         self._roll(0, checkpoint, MIN_SEGMENT_BYTES)  # first, for the footer states what the frames say
         self._cut_after(0)
+        self._ended_logs.clear()
         self._floor.begin_anew()
         self.sync_now()
 
@@ -621,20 +642,55 @@ class Journal:
         Raises:
             JournalFailedError: an earlier job failed.
             OffsetNotKeptError: one of them stands before what is kept.
+            BodyNotKeptError: one of them has a place that is not kept.
         """
         if self._failure is not None or self._closed:
             raise self._failed()
-        ascending = sorted(set(wanted))
-        assert ascending, "no body is wanted"
+        at_offset: list[WantedBody] = []
+        in_note: list[WantedBody] = []
+        before: list[WantedBody] = []
+        for each in set(wanted):
+            (at_offset if not each.place else in_note if each.place & 1 else before).append(each)
+        assert at_offset or in_note or before, "no body is wanted"
+        segments = self._of_ended_logs(before) if before else []
+        if at_offset:
+            at_offset.sort()
+            segments += self._of_log(at_offset)
+        try:
+            notes = readable_notes(self._segments, in_note)
+        except KeyError as error:
+            raise BodyNotKeptError(
+                f"segment {error} is not in the journal; a body in a note there is wanted"
+            ) from error
+        job = ReadJob(self._storage, segments, notes)
+        self._reads.append(job)
+        return job
+
+    def _of_log(self, ascending: list[WantedBody]) -> list[ReadableSegment]:
+        """What is to be read for bodies in records of the log that goes on."""
         assert ascending[-1].offset <= self.durable_offset, (
             f"the body at offset {ascending[-1].offset} is wanted; offset {self.durable_offset} is durable"
         )
         first = self.first_offset
         if first is None or ascending[0].offset < first:
             raise OffsetNotKeptError(ascending[0].offset, first)
-        job = ReadJob(self._storage, readable_segments(self._segments, ascending, self._cuts), self._cuts)
-        self._reads.append(job)
-        return job
+        return readable_segments(((each, each.last_offset) for each in self._segments), ascending, self._cuts)
+
+    def _of_ended_logs(self, wanted: list[WantedBody]) -> list[ReadableSegment]:
+        """The same for bodies in logs that have ended."""
+        first = self.first_segment
+        result = []
+        for cut, bodies in wanted_by_log(wanted).items():
+            log = next((each for each in self._ended_logs if each.cut == cut), None)
+            bodies.sort()
+            kept = [each for each in log.segments if each[0].number >= first] if log is not None else []
+            if log is None or not kept or bodies[0].offset < kept[0][1]:
+                offset = bodies[0].offset
+                raise BodyNotKeptError(
+                    f"the body at offset {offset} of a log that has ended is no longer in the journal"
+                )
+            result += readable_segments([(each, last) for each, _, last in kept], bodies, log.cuts, log.cut)
+        return result
 
     def finish_read(self, job: ReadJob) -> bool:
         """Note that `job` has run, or will not. Returns whether `begin_drop` may have work that waited for it."""

@@ -101,7 +101,7 @@ class Count:
                     self.transactions.add(int.from_bytes(frame[at : at + 8], "big"))
             at += length
 
-    def on_note(self, kind: int, payload: bytes) -> None:
+    def on_note(self, kind: int, payload: bytes, place: int = 0) -> None:
         """See if a plugin has written the note, which epoch it says, and what an earlier repair has said.
 
         Raises:

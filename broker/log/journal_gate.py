@@ -50,8 +50,8 @@ def check_format(what: str, found: int, supported: int, oldest: int = 1) -> None
 class JournalPort(Protocol):
     """The journal as the core sees it."""
 
-    def append(self, frame: bytes) -> None:
-        """Take a complete frame; it is written with the next group."""
+    def append(self, frame: bytes) -> int | None:
+        """Take a complete frame; it is written with the next group. Returns its place (`body_place.frame_place`), if it has one."""
 
     def sync_now(self) -> None:
         """Everything appended is durable when this returns. For rare things only: it blocks."""
@@ -84,12 +84,13 @@ class JournalGate:
         self.appended += 1
         self._marks.append((self.appended, last_offset, None))
 
-    def append_note(self, kind: int, payload: bytes, then: Callable[[], None] | None = None) -> None:
-        """A note; ``then`` is called when it is durable."""
-        self._port.append(frame.encode_note(kind, payload))
+    def append_note(self, kind: int, payload: bytes, then: Callable[[], None] | None = None) -> int:
+        """A note; ``then`` is called when it is durable. Returns its place (`body_place.frame_place`), 0 if it has none."""
+        place = self._port.append(frame.encode_note(kind, payload))
         self.appended += 1
         if then is not None:
             self._marks.append((self.appended, 0, then))
+        return place or 0
 
     def cut(self, offset: int) -> None:
         """Batches after ``offset`` no longer count; durable on return."""
@@ -98,17 +99,19 @@ class JournalGate:
         self.sync_now()
         self.durable_offset = min(self.durable_offset, offset)
 
-    def append_restart(self, stable: int) -> None:
-        """The log begins anew, anywhere: a state without messages follows, in a plugin's note.
+    def append_restart(self, stable: int) -> int:
+        """The log begins anew, anywhere: a state without messages follows, in a plugin's note. Returns the place of the CUT, 0 if
+        it has none.
 
         ``stable`` is how far the old one was known to be stable: what follows brings the difference to what was applied of it, so
         a recovery must come to the same.
         """
-        self._port.append(frame.encode_cut(0, RESTART + _U64.pack(stable)))
+        place = self._port.append(frame.encode_cut(0, RESTART + _U64.pack(stable)))
         self.appended += 1
         # Batches of the log that ends here say nothing of the one that begins.
         self._marks = deque((count, 0, then) for count, _, then in self._marks)
         self.durable_offset = 0
+        return place or 0
 
     def begin_anew(self, checkpoint: bytes) -> None:
         """Let go of everything, durably on return: the journal holds the payload ``checkpoint``, of a CHECKPOINT note, alone.

@@ -66,6 +66,7 @@ from typing import Final, NamedTuple, Protocol
 import attrs
 
 from understudy.broker.log import frame as frames
+from understudy.broker.log.body_place import frame_place
 from understudy.broker.log.frame import FRAME_VERSION, KIND_CUT, KIND_GROUP, KIND_TIMED_GROUP, NOTE_MAGIC, BatchHeader
 from understudy.broker.log.journal import (
     CheckpointSource,
@@ -75,7 +76,7 @@ from understudy.broker.log.journal import (
     JournalOptions,
     JournalState,
 )
-from understudy.broker.log.journal_state import WallClock, no_clock
+from understudy.broker.log.journal_state import EndedLog, WallClock, no_clock
 from understudy.broker.log.segment import (
     CHECK_COMMAND,
     GROUP_BYTES,
@@ -109,8 +110,8 @@ class FrameVisitor(Protocol):
     def on_batch(self, header: BatchHeader, frame: bytes) -> None:
         """A BATCH frame. A later CUT note may say that it is dead."""
 
-    def on_note(self, kind: int, payload: bytes) -> None:
-        """A CUT note or one of the owner's own kinds."""
+    def on_note(self, kind: int, payload: bytes, place: int = 0) -> None:
+        """A CUT note or one of the owner's own kinds, and its place (`body_place.frame_place`); 0 if that is not known."""
 
 
 @attrs.frozen(kw_only=True)
@@ -507,7 +508,7 @@ class JournalScan:
             self._cut(payload, segment, position)
         elif kind >= frames.FIRST_BOUND_KIND:
             self.state.bound_in(segment.number)
-        self._visitor.on_note(kind, payload)
+        self._visitor.on_note(kind, payload, frame_place(segment.number, position))
 
     def _batch(self, frame: bytes, segment: Segment, position: int) -> None:
         header = frames.header_of_verified(frame)
@@ -520,6 +521,8 @@ class JournalScan:
     def _cut(self, payload: bytes, segment: Segment, position: int) -> None:
         offset, _ = frames.decode_cut(payload)
         state = self.state
+        if not offset:
+            state.ended_logs.append(EndedLog.at(state.segments, state.cuts, segment.number, position))
         state.cuts.append(CutMark(segment.number, position, offset))
         for each in state.segments:
             each.cut(offset)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import attrs
 
+from understudy.broker.log.body_place import frame_place
 from understudy.broker.log.frame import MAX_FRAME_BYTES
 from understudy.broker.log.segment import GROUP_BYTES, MIN_SEGMENT_BYTES, JournalError, Segment
 from understudy.broker.log.storage import ReserveState, SegmentWrite
@@ -41,6 +42,10 @@ class OffsetNotKeptError(JournalError):
     def __init__(self, from_offset: int, first_offset: int | None) -> None:
         self.first_offset = first_offset
         super().__init__(f"offset {from_offset} is no longer in the journal, which begins at {first_offset}")
+
+
+class BodyNotKeptError(JournalError):
+    """A body is wanted whose place is not in the journal any more."""
 
 
 def _power_of_two(_: object, attribute: attrs.Attribute[int], value: int) -> None:
@@ -141,6 +146,30 @@ def live_until(cuts: Iterable[CutMark], last: int, number: int, position: int) -
     return last
 
 
+@attrs.frozen
+class EndedLog:
+    """A log that stands in the journal before a CUT to 0, as far as bodies are read from it.
+
+    A catch-up begins the log anew. What a broker held before stays in its queues, and the records that brought it stay in the
+    journal as long as they are needed. But no offset of the new log leads there.
+
+    Attributes:
+        cut: the place of the CUT's frame (`body_place.frame_place`).
+        segments: those with live batches of it, oldest first, each with the first and the last live offset in it.
+        cuts: earlier CUT notes.
+    """
+
+    cut: int
+    segments: list[tuple[Segment, int, int]]
+    cuts: tuple[CutMark, ...]
+
+    @classmethod
+    def at(cls, segments: Iterable[Segment], cuts: Iterable[CutMark], segment: int, position: int) -> EndedLog:
+        """The log that a CUT to 0 at ``position`` of ``segment`` ends. Call it before the segments hear of the cut."""
+        live = [(each, each.first_offset, each.last_offset) for each in segments if each.first_offset is not None]
+        return cls(frame_place(segment, position), live, tuple(cuts))
+
+
 @attrs.define
 class JournalState:
     """The state that recovery found, from which a journal goes on; the default is an empty directory.
@@ -151,6 +180,7 @@ class JournalState:
 
     segments: list[Segment] = attrs.field(factory=list)
     cuts: list[CutMark] = attrs.field(factory=list)
+    ended_logs: list[EndedLog] = attrs.field(factory=list)
     next_segment: int = 1
     sequence: int = 0
     previous_end: int = 0

@@ -22,6 +22,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from understudy.broker.errors import UnderstudyError
+from understudy.broker.log.body_place import AT_OFFSET
 from understudy.broker.message import DelayedMessage, Message, MovedMessage
 from understudy.broker.octets.chunks import named_bytes
 from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
@@ -406,6 +407,7 @@ def decode_message(buf: bytes, at: int, end: int) -> tuple[Message, int]:
     message.size = len(body)
     message.persistent = persistent
     message.offset = 0
+    message.place = AT_OFFSET
     message.shared = False
     return message, head_end
 

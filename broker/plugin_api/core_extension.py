@@ -19,8 +19,8 @@ class CoreExtension(Protocol):
     def attach(self, state: BrokerState) -> None:
         """The empty state, before recovery."""
 
-    def replay_note(self, kind: int, payload: bytes) -> None:
-        """Recovery: a note that this extension wrote."""
+    def replay_note(self, kind: int, payload: bytes, place: int) -> None:
+        """Recovery: a note that this extension wrote, and its place in the journal, 0 if that is not known (`body_place`)."""
 
     def replay_extras(self, payload: bytes, at: int) -> None:
         """Recovery: what :meth:`extras` gave to a checkpoint."""

@@ -60,7 +60,7 @@ class JournalFacts:
                 self._record(kind & _PLAIN, data, at, offset)
             offset += 1
 
-    def on_note(self, kind: int, payload: bytes) -> None:
+    def on_note(self, kind: int, payload: bytes, place: int = 0) -> None:
         """Implements ``journal_recovery.FrameVisitor``; notes are no part of the log."""
 
     def _record(self, kind: int, data: bytes, at: int, offset: int) -> None:

@@ -41,7 +41,7 @@ class Recorder:
     def on_batch(self, header: BatchHeader, frame: bytes) -> None:
         self.frames.append(frame)
 
-    def on_note(self, kind: int, payload: bytes) -> None:
+    def on_note(self, kind: int, payload: bytes, place: int = 0) -> None:
         self.frames.append(frames.encode_note(kind, payload))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from understudy.broker.message import Message
+
 
 class SpilledCopy:
     """One body. It counts as there until its last reference is gone."""
@@ -13,7 +15,7 @@ class SpilledCopy:
         self._body = body
         spill.live += 1
 
-    def read(self) -> bytes:
+    def read(self, _: Message) -> bytes:
         self._spill.reads += 1
         return self._body
 

@@ -18,6 +18,7 @@ from understudy.broker.core.requests.reserved_exchanges import RESERVED_EXCHANGE
 from understudy.broker.core.topology.copies import MARK, copy_keys, route_all, without_bcc
 from understudy.broker.core.topology.routing import route
 from understudy.broker.errors import AccessRefusedError, NotFoundError, PreconditionFailedError, ResourceErrorSoft
+from understudy.broker.log.body_place import AT_OFFSET
 from understudy.broker.log.record import MAX_TARGETS
 from understudy.broker.message import MESSAGE_BYTES, Message
 from understudy.broker.octets.chunks import LARGE_BYTES
@@ -116,6 +117,7 @@ class Publishing:
         message.size = size = len(body)
         message.persistent = persistent
         message.offset = 0
+        message.place = AT_OFFSET
         message.shared = False
         if registry.delaying:
             message = delayed(registry.vhost(connection.vhost), queues, message)

@@ -41,6 +41,7 @@ from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import journal_gate
 from understudy.broker.log.again_note import AgainNote, AgainTarget
+from understudy.broker.log.body_place import NOWHERE
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.journal_state import Occupancy
 from understudy.broker.log.live_offsets import ENTRY_BYTES, last_of_bucket
@@ -288,7 +289,8 @@ class Compaction:
                 targets.append(AgainTarget(queue.id, entry.id, entry.deadline_ms, returned))
                 continue
             # A transient one: no journal has it. It stands at a newer place at once.
-            again = message.again_at(state.log.applied)
+            again = message.again_at(state.log.applied, NOWHERE)
+            again.stay()
             queue.live.release(message.offset, message.size)
             queue.live.add(again.offset, again.size)
             entry.message = again
@@ -308,8 +310,8 @@ class Compaction:
             messages,
         )
         payload = again.encode()
-        self._again.note(again)
-        self._gate.append_note(journal_gate.AGAIN, payload)
+        place = self._gate.append_note(journal_gate.AGAIN, payload)
+        self._again.note(again, again.places(place))
         self.counts.messages += len(messages)
         self.counts.octets += len(payload)
 

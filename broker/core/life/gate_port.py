@@ -32,7 +32,7 @@ class GatePort:
         checkpoint_offset: the applied offset that the newest durable checkpoint states; 0 while this process wrote none.
     """
 
-    append: Callable[[bytes], None]
+    append: Callable[[bytes], int]
     sync_now: Callable[[], None]
     begin_anew: Callable[[bytes], None]
 

@@ -54,7 +54,7 @@ class Recovery:
     def __init__(
         self,
         state: BrokerState,
-        replay_note: Callable[[int, bytes], None] | None,
+        replay_note: Callable[[int, bytes, int], None] | None,
         replay_extras: Callable[[bytes, int], None] | None,
     ) -> None:
         self._state = state
@@ -85,7 +85,7 @@ class Recovery:
         if kept.bytes > kept.limit_bytes:
             kept.trim(log.applied)
 
-    def on_note(self, kind: int, payload: bytes) -> None:
+    def on_note(self, kind: int, payload: bytes, place: int = 0) -> None:
         if kind == frame.KIND_CUT:
             offset, mark = frame.decode_cut(payload)
             stable = journal_gate.JournalGate.restarted_at(mark)
@@ -96,17 +96,17 @@ class Recovery:
             else:  # a base follows, which says all that the gap may have done
                 self._restart(stable)
                 if self._replay_note is not None:
-                    self._replay_note(kind, payload)
+                    self._replay_note(kind, payload, place)
         elif kind == journal_gate.CHECKPOINT:
             self._checkpoint(payload)
         elif kind == journal_gate.AGAIN:
-            self._again(AgainNote.decode(payload))
+            self._again(AgainNote.decode(payload, place))
         elif kind == journal_gate.SETTLED:
             self._settled(SettledNote.decode(payload))
         elif kind == journal_gate.REPAIRED:
             self._repaired(payload)
         elif self._replay_note is not None:
-            self._replay_note(kind, payload)
+            self._replay_note(kind, payload, place)
         else:
             raise journal_gate.UnknownNoteError(
                 f"the journal holds notes of kind {kind}: switch on the plugin that wrote them{writers(kind)}"
@@ -116,7 +116,7 @@ class Recovery:
     def _again(self, again: AgainNote) -> None:
         """Messages of older segments, as they were when the log was applied up to a place: they are taken there."""
         self._hold_places([target[:3] for _, targets in again.messages for target in targets])
-        self._state.again.note(again)
+        self._state.again.note(again, [message.place for message, _ in again.messages])
         self._at(again.applied, Change.AGAIN, again)
 
     def _settled(self, settled: SettledNote) -> None:
@@ -155,7 +155,7 @@ class Recovery:
         self.epoch_seen = max(self.epoch_seen, note.epoch)
         self.repaired = note if not note.settled else None
         if self._replay_note is not None:
-            self._replay_note(journal_gate.REPAIRED, payload)
+            self._replay_note(journal_gate.REPAIRED, payload, 0)
         elif note.of_group:
             raise journal_gate.UnknownNoteError(
                 f"the journal holds notes of a plugin, and was repaired: switch on the plugin that wrote them{writers()}"

@@ -24,6 +24,7 @@ from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.topology.copies import route_all
 from understudy.broker.errors import ResourceErrorSoft
 from understudy.broker.log import record
+from understudy.broker.log.body_place import AT_OFFSET
 from understudy.broker.log.move_record import Move, encode_move
 from understudy.broker.log.pending import Change
 from understudy.broker.log.record import MAX_TARGETS, REASON_NAMES
@@ -319,6 +320,9 @@ class Moving:
         if has_body:
             copy = MovedMessage(message.exchange, message.routing_key, message.properties, b"", message.persistent)
             copy.carry_body(message, broker.log.end + 1)  # it may be in a file, and stays there
+            copy.share_body(message)  # it may be in a file, and stays there
+            copy.offset = broker.log.end + 1
+            copy.put_at(AT_OFFSET)
             offset = broker.log.append(head, copy.properties, copy.content())
             self._batch.note_large(copy.size)
         else:

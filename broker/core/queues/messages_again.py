@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -21,7 +21,7 @@ class Unsettled:
         place: the offset at which its messages stand when it is settled; 0: they stay where they are.
         needs: segments with records behind this offset stay until it is settled.
         settled_after: see `AgainNote`.
-        targets: its messages' places in queues.
+        targets: its messages' places in queues, each with the place of the message in the journal.
         ending: its SETTLED note is written, and perhaps not durable.
     """
 
@@ -29,7 +29,7 @@ class Unsettled:
     place: int
     needs: int
     settled_after: int
-    targets: list[AgainTarget]
+    targets: list[tuple[AgainTarget, int]]
     ending: bool = False
 
     def end(self) -> None:
@@ -51,10 +51,11 @@ class MessagesAgain:
         self.unsettled: dict[int, Unsettled] = {}
         self.newest = 0
 
-    def note(self, again: AgainNote) -> None:
-        """``again`` stands in the journal."""
+    def note(self, again: AgainNote, places: Sequence[int]) -> None:
+        """``again`` stands in the journal, and its messages at ``places`` of it (`body_place`)."""
         self.newest = max(self.newest, again.number)
-        targets = [target for _, places in again.messages for target in places]
+        placed = zip(again.messages, places, strict=True)
+        targets = [(target, place) for (_, targets), place in placed for target in targets]
         self.unsettled[again.number] = Unsettled(again.number, again.applied, again.needs, again.settled_after, targets)
 
     def continue_from(self, ended: MessagesAgain) -> None:
@@ -81,7 +82,7 @@ class MessagesAgain:
         """The note that settles ``unsettled`` now."""
         gone: list[tuple[int, int]] = []
         known: list[tuple[int, int, Returned]] = []
-        for queue_id, entry_id, _, before in unsettled.targets:
+        for (queue_id, entry_id, _, before), _ in unsettled.targets:
             queue = queues.get(queue_id)
             if queue is None or entry_id not in queue.entries:
                 gone.append((queue_id, entry_id))
@@ -96,13 +97,13 @@ class MessagesAgain:
             return
         place = unsettled.place
         moved: dict[int, tuple[Message, Message]] = {}
-        for queue_id, entry_id, _, _ in unsettled.targets:
+        for (queue_id, entry_id, _, _), body_place in unsettled.targets:
             queue = queues.get(queue_id)
             entry = queue.entries.get(entry_id) if queue is not None else None
             if queue is None or entry is None or entry.message.offset >= place:
                 continue
             before = entry.message
-            _, again = moved.setdefault(id(before), (before, before.again_at(place)))
+            _, again = moved.setdefault(id(before), (before, before.again_at(place, body_place)))
             queue.live.release(before.offset, before.size)
             queue.live.add(place, again.size)
             entry.message = again

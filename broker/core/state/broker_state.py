@@ -21,6 +21,7 @@ from understudy.broker.core.state.record_taking import RecordTaking
 from understudy.broker.core.state.state_topology import StateTopology
 from understudy.broker.core.topology.policies import Policies
 from understudy.broker.log import record
+from understudy.broker.log.body_place import AT_OFFSET, NOWHERE, before_restart
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.log import Log
 from understudy.broker.message import Spill
@@ -128,6 +129,17 @@ class BrokerState:
         for tx in list(self.transactions.values()):
             if tx.tx_id not in kept:
                 self.applying.discard(tx)
+
+    def leave_log(self, cut: int) -> None:
+        """The CUT at ``cut`` of the journal ends the log, and another one begins: what is held is in the journal, before the CUT."""
+        start = self.log.start
+        for queue in self.queues.values():
+            if queue.live is not self.live:
+                continue
+            for entry in queue.entries.values():
+                message = entry.message
+                if message.place == AT_OFFSET:
+                    message.put_at(before_restart(cut, message.offset) if message.offset > start else NOWHERE)
 
     def put_before_log(self) -> None:
         """The log begins anew: what is held stands before it in the journal, whatever offset it had in the old one."""

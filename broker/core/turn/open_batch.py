@@ -312,6 +312,7 @@ class OpenBatch:
     def _apply_local(self, argument: tuple[Queue, Message, int, int]) -> None:
         queue, message, deadline, subscriptions = argument
         if not queue.deleted:
+            message.stay()
             entry_id = queue.next_id()
             queue.enqueue(entry_id, message, deadline)
             if queue.window is not None:

@@ -21,6 +21,7 @@ from typing import Final
 
 import structlog
 
+from understudy.broker.message import Message
 from understudy.broker.octets.checksum import crc32
 
 FILE_BYTES: Final = 64 << 20
@@ -91,7 +92,7 @@ class FileBody:
         self._size = size
         self._crc = crc
 
-    def read(self) -> bytes:
+    def read(self, _: Message) -> bytes:
         """Read it.
 
         Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tests.simulator.mutations.mutation import Bug, mutation
 from understudy.broker.core.life.compaction import Compaction
@@ -10,6 +10,7 @@ from understudy.broker.core.queues.messages_again import MessagesAgain, Unsettle
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.log import again_note
 from understudy.broker.log.again_note import AgainNote, AgainTarget, SettledNote
+from understudy.broker.log.body_place import NOWHERE
 from understudy.broker.log.return_record import NEVER
 from understudy.broker.message import Message
 
@@ -19,8 +20,8 @@ def again_counts_before_it_is_durable(bug: Bug) -> None:
     """Messages count at their new place as soon as they are written again, so that their old segments may go with that group."""
     real = MessagesAgain.note
 
-    def note(self: MessagesAgain, again: AgainNote) -> None:
-        real(self, again)
+    def note(self: MessagesAgain, again: AgainNote, places: Sequence[int]) -> None:
+        real(self, again, places)
         bug.strike()
 
     def write(self: Compaction, messages: list[tuple[Message, list[AgainTarget]]]) -> None:
@@ -94,7 +95,7 @@ def again_in_one_queue_alone(bug: Bug) -> None:
         for _, targets in messages:
             if len(targets) > 1:
                 bug.strike()
-                again.unsettled[again.newest].targets.extend(targets[1:])
+                again.unsettled[again.newest].targets.extend((target, NOWHERE) for target in targets[1:])
 
     bug.replace(Compaction, "_write", write)
 

@@ -152,20 +152,20 @@ def log_collected_too_early(bug: Bug) -> None:
 def decision_collected_before_its_prepare(bug: Bug) -> None:
     """A COMMIT or ROLLBACK goes with its segment once a checkpoint has passed that, though its PREPARE stays (AMQ-7067)."""
     real_batch, real_note, real_finish = Recovery.on_batch, Recovery.on_note, Recovery.finish
-    shown: dict[Recovery, list[tuple[Any, Any]]] = {}
+    shown: dict[Recovery, list[tuple[Any, ...]]] = {}
     gone: set[tuple[int, int]] = set()
 
     def on_batch(self: Recovery, header: BatchHeader, data: bytes) -> None:
         shown.setdefault(self, []).append((header, data))
 
-    def on_note(self: Recovery, kind: int, payload: bytes) -> None:
-        shown.setdefault(self, []).append((kind, payload))
+    def on_note(self: Recovery, kind: int, payload: bytes, place: int = 0) -> None:
+        shown.setdefault(self, []).append((kind, payload, place))
 
     def finish(self: Recovery) -> None:
         frames = shown.pop(self, [])
         gone.update(_decisions_without(frames))
-        for first, second in frames:
-            (real_batch if isinstance(first, BatchHeader) else real_note)(self, first, second)
+        for each in frames:
+            (real_batch if isinstance(each[0], BatchHeader) else real_note)(self, *each)
         gone.clear()
         real_finish(self)
 

@@ -29,7 +29,7 @@ class Recorder:
         assert frames.verify_batch(frame) == header
         self.frames.append(frame)
 
-    def on_note(self, kind: int, payload: bytes) -> None:
+    def on_note(self, kind: int, payload: bytes, place: int = 0) -> None:
         self.frames.append(frames.encode_note(kind, payload))
 
     @property

@@ -110,7 +110,7 @@ def test_memory_stays_bounded() -> None:
         def on_batch(self, header: BatchHeader, frame: bytes) -> None:
             self.seen.append(header.first_offset)
 
-        def on_note(self, kind: int, payload: bytes) -> None:
+        def on_note(self, kind: int, payload: bytes, place: int = 0) -> None:
             pass
 
     storage = MemoryStorage()

@@ -331,7 +331,7 @@ def test_notes_come_through_their_octets() -> None:
         assert message.content() == expected.content()
         assert message.routing_key == expected.routing_key
         assert message.shared is (len(places) > 1)
-    again = found.messages[1][0].again_at(95)
+    again = found.messages[1][0].again_at(95, 0)
     assert isinstance(again, DelayedMessage)
     assert (again.due_ms, again.everywhere, again.offset, again.body) == (77, True, 95, b"body")
     settled = SettledNote(7, 96, [(1, 2)], [(4, 5, Returned(2, 3, 0))])

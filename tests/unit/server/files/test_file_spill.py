@@ -22,6 +22,9 @@ def spill(tmp_path: Path) -> Iterator[FileSpill]:
     spill.close()
 
 
+MESSAGE = Message("", "q", b"", b"", True)
+
+
 def body(number: int) -> bytes:
     return b"%d " % number + bytes([number % 251]) * (number * 37 % 5_000)
 
@@ -33,7 +36,7 @@ def test_each_body_comes_back_and_no_name_is_left(tmp_path: Path) -> None:
     for number in reversed(range(200)):
         one = kept[number]
         assert one is not None
-        assert one.read() == body(number)
+        assert one.read(MESSAGE) == body(number)
     assert spill.live_bytes == sum(len(body(number)) for number in range(200))
     spill.close()
 
@@ -51,7 +54,7 @@ def test_a_file_goes_with_its_last_body(tmp_path: Path) -> None:
     assert open_files_in(tmp_path) == 1
     spill.close()
     assert last is not None
-    assert last.read() == bytes(600), "what is held can be read to its end"
+    assert last.read(MESSAGE) == bytes(600), "what is held can be read to its end"
     del last
     assert open_files_in(tmp_path) == 0
     assert spill.live_bytes == 0
@@ -100,7 +103,7 @@ def test_a_body_that_the_disk_lost_is_an_error(spill: FileSpill, monkeypatch: py
     assert one is not None
     monkeypatch.setattr(os, "pread", lambda *_: b"")
     with pytest.raises(OSError, match="100 bytes at 0 are missing from a file of 100"):
-        one.read()
+        one.read(MESSAGE)
 
 
 def test_a_body_that_the_disk_has_changed_is_an_error(spill: FileSpill) -> None:
@@ -110,5 +113,5 @@ def test_a_body_that_the_disk_has_changed_is_an_error(spill: FileSpill) -> None:
     assert second is not None
     os.pwrite(second._file._file.fileno(), bytes(4_096), 4_096)
     with pytest.raises(OSError, match="the 8000 bytes at 400 of a file of 8400 are not those that were written"):
-        second.read()
-    assert first.read() == b"kept" * 100
+        second.read(MESSAGE)
+    assert first.read(MESSAGE) == b"kept" * 100
