@@ -32,11 +32,11 @@ class Message:
     """One published message, shared by every queue it was routed to. Its bytes never change.
 
     ``properties`` are the raw bytes of the AMQP content header after the body size (flags and list), forwarded as they
-    came. ``body`` may be elsewhere than in memory: :meth:`content` reads it; a large one is no ``bytes`` (``broker.octets.chunks``), but has
-    their methods, or those of a ``memoryview``; ``size`` is its length in bytes. ``offset`` is that of the log
-    record that carries the body, or its first part; 0 for a message that was never logged. After a compaction it is the place
-    of a note of this journal that says the message again (``core/life/compaction.py``). ``place`` says where in the journal the
-    body is, if that is not at ``offset`` (``log/body_place.py``). ``shared``: it was put into several queues.
+    came. ``body`` may be elsewhere than in memory: :meth:`content` reads it; a large one is no ``bytes``
+    (``broker.octets.chunks``), but has their methods, or those of a ``memoryview``; ``size`` is its length in bytes. ``offset`` is
+    that of the log record that carries the body, or its first part; 0 for a message that was never logged. After a compaction it is
+    the place of a note that says the message again (``core/life/compaction.py``). ``place`` says where in the journal the body is,
+    if that is not at ``offset`` (``log/body_place.py``). ``shared``: it was put into several queues.
     """
 
     __slots__ = ("body", "exchange", "offset", "persistent", "place", "properties", "routing_key", "shared", "size")
@@ -105,6 +105,17 @@ class Message:
     def stand_at(self, offset: int) -> None:
         """Count the message at ``offset``: its record's place in the old log means nothing in the new one."""
         self.offset = offset
+    def may_leave(self, log_start: int) -> bool:
+        """True if the body is in memory and in the journal, too. ``log_start``: of the log that goes on.
+
+        The message lies in a durable queue of the log, and its record is applied.
+        """
+        return (
+            self.persistent
+            and (self.place > AT_OFFSET or (self.place == AT_OFFSET and self.offset > log_start))
+            and isinstance(self.body, _IN_MEMORY)
+        )
+
     def page_out(self, bodies: SpilledBody) -> None:
         """Let the body go from memory; ``bodies`` gives it back."""
         self.body = bodies

@@ -14,6 +14,7 @@ from understudy.broker.core.queues.queue_returns import QueueReturns
 from understudy.broker.log import record
 from understudy.broker.log.body_place import in_note
 from understudy.broker.log.frame import NOTE_HEADER_BYTES
+from understudy.broker.log.paged_bodies import contents_of
 from understudy.broker.log.record import decode_message
 from understudy.broker.log.return_record import Returned
 from understudy.broker.message import Message
@@ -50,9 +51,9 @@ def put_at_note(brought: list[Brought], note: int) -> None:
         each.message.put_at(in_note(note, NOTE_HEADER_BYTES + each.at, each.size))
 
 
-def encode_message(message: Message) -> list[bytes]:
-    """A message by itself, as in a record, in pieces."""
-    return [record.message_head(message), message.properties, message.content()]
+def encode_message(message: Message, body: bytes) -> list[bytes]:
+    """A message with its body, by itself, as in a record, in pieces."""
+    return [record.message_head(message), message.properties, body]
 
 
 def encode_queue_piece(
@@ -64,8 +65,9 @@ def encode_queue_piece(
     """
     known = returns.known if returns is not None else {}
     parts = [bytes((kind,)), _PIECE.pack(queue_id, transient, len(entries))]
-    for entry in entries:
-        raw = encode_message(entry.message)
+    bodies = contents_of([entry.message for entry in entries])
+    for entry, body in zip(entries, bodies, strict=True):
+        raw = encode_message(entry.message, body)
         flags = entry.redelivered | (_KNOWN if entry.id in known else 0)
         parts.append(_ENTRY.pack(entry.id, entry.deadline_ms, flags, sum(map(len, raw))))
         if entry.id in known:

@@ -34,6 +34,7 @@ from understudy.broker.core.state import BrokerState
 from understudy.broker.core.topology.exchange_deletion import delete_unbound
 from understudy.broker.core.watching.pause_watch import PauseWatch
 from understudy.broker.log import record
+from understudy.broker.log.paged_bodies import PagedBodies
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.transactions.tx_buffer import TxBuffer
 
@@ -363,11 +364,19 @@ class Broker:
     def take(self, queue: Queue, consumer: Consumer | None = None) -> Entry | None:
         """The next message of ``queue`` that has not expired, marked as handed out.
 
-        A ``consumer`` that waits may have a fresh one nevertheless (`MessageExpiry`).
+        A ``consumer`` that waits may have a fresh one nevertheless (`MessageExpiry`), and gets one whose body is in memory: None
+        may mean that it is being fetched.
         """
         while True:
             entry = queue.take()
-            if entry is None or not entry.deadline_ms or self.expiry.messages.spares(queue, entry, consumer):
+            if entry is None:
+                return None
+            if not entry.deadline_ms or self.expiry.messages.spares(queue, entry, consumer):
+                if entry.message.body.__class__ is PagedBodies:
+                    if consumer is not None:
+                        self.state.paging.wait_for(queue, entry)
+                        return None
+                    self.state.paging.fetch(queue)
                 return entry
             self.expired(queue, entry)
 

@@ -7,6 +7,7 @@ from typing import Final
 import attrs
 
 from understudy.broker.core.queues.moved_bodies import NO_BODIES, MovedBodies
+from understudy.broker.core.queues.paging import PAGING, PagingLimits
 
 MESSAGE_SIZE: Final = "message size"
 TX_SIZE: Final = "transaction size"
@@ -44,6 +45,7 @@ class Limits:
         outcome_ttl_ms, outcome_limit: how long, and how many, outcomes are kept.
         auto_delete_grace_ms: so long after a promotion, or the last use since, an auto-delete queue lives that has no consumer
             any more, and an exchange that has no binding any more.
+        paging: when bodies leave the memory, and which stay.
         moved_bodies: the queues for which a MOVE carries the body (`moved_bodies`).
     """
 
@@ -71,3 +73,4 @@ class Limits:
     outcome_limit: int = 1_000_000
     auto_delete_grace_ms: int = 60_000
     moved_bodies: MovedBodies = NO_BODIES
+    paging: PagingLimits = PAGING

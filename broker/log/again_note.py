@@ -24,6 +24,7 @@ from understudy.broker.log import record
 from understudy.broker.log.body_place import in_note
 from understudy.broker.log.frame import NOTE_HEADER_BYTES
 from understudy.broker.log.journal_gate import check_format
+from understudy.broker.log.paged_bodies import contents_of
 from understudy.broker.log.return_record import NEVER, Returned
 from understudy.broker.message import Message
 from understudy.broker.octets.chunks import flat
@@ -93,8 +94,9 @@ class AgainNote(NamedTuple):
         parts = [
             _AGAIN.pack(AGAIN_FORMAT, self.number, self.applied, self.needs, self.settled_after, len(self.messages))
         ]
-        for message, targets in self.messages:
-            raw = [record.message_head(message), message.properties, message.content()]
+        bodies = contents_of([message for message, _ in self.messages])
+        for (message, targets), body in zip(self.messages, bodies, strict=True):
+            raw = [record.message_head(message), message.properties, body]
             parts.append(_U32.pack(len(targets)))
             parts += [_TARGET.pack(*target[:3], *target.returned) for target in targets]
             parts.append(_U32.pack(sum(map(len, raw))))

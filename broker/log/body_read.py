@@ -10,11 +10,11 @@ pending job reads (`Journal.begin_drop`). A body that stands in parts (``TX_BODY
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from struct import Struct
-from struct import error as StructError
 from typing import Final, NamedTuple
 
 import attrs
@@ -283,7 +283,7 @@ class ReadJob:
         what = f"the message at octet {place.at} of the note"
         try:
             body = record.decode_message(frame, place.at, place.at + place.size)[0].content()
-        except (record.RecordError, ValueError, IndexError, KeyError, StructError) as error:
+        except (record.RecordError, ValueError, IndexError, KeyError, struct.error) as error:
             reason = f"{what} cannot be read: {error}"
             raise JournalDamagedError(self._storage, name, place.position, reason) from error
         if len(body) != wanted.size:

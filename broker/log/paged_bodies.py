@@ -104,6 +104,16 @@ class PagedBodies:
         self._fetch(map(_wanted, messages), told)
 
 
+def contents_of(messages: Sequence[Message]) -> list[bytes]:
+    """The bodies of ``messages``, in order. Those that are paged out are read at once, in one go. Raises as `PagedBodies.read`."""
+    for message in messages:
+        body = message.body
+        if body.__class__ is PagedBodies:
+            assert isinstance(body, PagedBodies)
+            return body.contents(messages)
+    return [message.content() for message in messages]
+
+
 def _wanted(message: Message) -> WantedBody:
     return WantedBody(message.offset, message.size, message.place)
 

@@ -36,6 +36,7 @@ from understudy.broker.core.broker import Broker
 from understudy.broker.core.queues.digest import queue_digests
 from understudy.broker.core.queues.entry import DEQUEUING, PURGED, RETURNING
 from understudy.broker.core.queues.queue import Queue
+from understudy.broker.log.paged_bodies import PagedBodies
 from understudy.ha.settings import HaSettings
 from understudy.ha.status import BrokerStatus
 from understudy.ha.store.coordination import GroupState
@@ -374,7 +375,7 @@ class SimCluster:
             for queue in state.queues.values()
             # What was removed unseen, after a promotion, is passed over when its turn to be handed out comes.
             for entry in (*queue.entries.values(), *queue.ready, *(entry for _, entry in queue.returned))
-            if not isinstance(entry.message.body, bytes | bytearray | memoryview)
+            if not isinstance(entry.message.body, bytes | bytearray | memoryview | PagedBodies)
         }
         if node.spill.live != len(spilled):
             gc.collect()  # what a step-down cut off in its midst, as a catch-up, may be a cycle: a broker collects it too

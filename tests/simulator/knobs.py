@@ -17,6 +17,7 @@ from understudy.broker.core.limits import Limits
 from understudy.broker.core.moving import purging
 from understudy.broker.core.queues import put_off
 from understudy.broker.core.queues.moved_bodies import NO_BODIES, MovedBodies
+from understudy.broker.core.queues.paging import PAGING, PagingLimits
 from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.log import live_offsets
 from understudy.broker.log.journal import JournalOptions
@@ -177,6 +178,25 @@ MOVED_BODIES_SHARE = 0.25
 """Of the seeds: a MOVE carries the body, as where an outlet sends what enters every queue."""
 ALL_NEEDED_SHARE = 0.12
 """Of the seeds: the group's min_insync is its size, so whoever is away stops it."""
+
+
+PAGING_SHARE = 0.5
+"""Of the seeds: bodies leave the memory though queues hold little, and come back in small windows."""
+
+
+def _paging(seed: int) -> PagingLimits:
+    """From a stream of its own, as `LATER_WORKLOADS` are."""
+    chance = Random(f"paging {seed}")
+    if chance.random() >= PAGING_SHARE:
+        return PAGING
+    return PagingLimits(
+        watermark_bytes=chance.choice((0, 1_000, 4_000)),
+        least_bytes=1,
+        head_messages=chance.choice((0, 2)),
+        tail_bytes=chance.choice((0, 0, 100)),
+        window_messages=chance.choice((1, 3, 500)),
+        window_bytes=chance.choice((10, 1 << 20)),
+    )
 
 
 SLICES_SHARE = 0.4
@@ -382,6 +402,7 @@ class Knobs:
                 outcome_limit=rng.choice((300, 1_000_000)),
                 auto_delete_grace_ms=3_000,
                 moved_bodies=_moved_bodies(seed),
+                paging=_paging(seed),
                 mandatory_at_commit=Random(f"mandatory {seed}").random() < MANDATORY_AT_COMMIT_SHARE,
                 **_parts(seed),
             ),

@@ -6,7 +6,7 @@ sync of the journal at a time, drops dead segments, and makes a new core when th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from tests.simulator.checkers.instruments import WatchedLive
 from tests.simulator.checkers.kept_bodies import KeptBodies
 from tests.simulator.crash_points import points_of_refusal
 from tests.simulator.knobs import Knobs
+from tests.simulator.ledger import Violation
 from tests.simulator.memory_spill import MemorySpill
 from tests.simulator.release import THIS, Release
 from tests.simulator.sim_network import LinkEnd, Network
@@ -33,11 +34,14 @@ from understudy.broker.core.life.turn import TurnEngine
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.topology.policies import Policies
 from understudy.broker.core.turn.expiry_clock import ExpiryClock
+from understudy.broker.log.body_read import ReadJob, WantedBody
 from understudy.broker.log.journal import Journal, JournalFailedError
 from understudy.broker.log.journal_recovery import recover, scan
+from understudy.broker.log.paged_bodies import Fetched, PagedBodies
 from understudy.broker.log.segment import (
     SEGMENT_HEADER_BYTES,
     JournalDamagedError,
+    JournalError,
     JournalIdentity,
     segment_number,
 )
@@ -60,6 +64,8 @@ if TYPE_CHECKING:
     from tests.simulator.sim_facts import SimFacts
 
 TICK_US = 100 * MS
+FETCH_US = (50, 20_000)
+"""So long it takes until bodies are read from a journal."""
 SHARED_TURN_US = (20, 600)
 """So long a turn is left open for others to share it."""
 HOUSEKEEPING_TICKS = 5
@@ -184,6 +190,7 @@ class SimNode:
         self._left_turn_of = 0
         self._ticks = 0
         self._life = 0
+        self._fetch_times = world.stream(f"fetches {name}")
         self._open = False
         store.nodes[name] = self
 
@@ -225,6 +232,7 @@ class SimNode:
         limits, kept_bytes = self.knobs.limits, self.knobs.kept_bytes
         if ended is None:
             self.spill = MemorySpill()
+            self.bodies = PagedBodies()
         spill = self.spill
         coordinator = unruly_choice(self.knobs.unruly_commits, f"{self.knobs.journal.salt} {self.name}")
         self.node = BrokerNode(
@@ -237,6 +245,7 @@ class SimNode:
             self.expiry_clock,
             coordinator,
             self.policies,
+            self.bodies,
         )
         self.release.install(self.node.state)
         self.watched = self.node.state.live = WatchedLive(self)
@@ -258,6 +267,7 @@ class SimNode:
             for _ in let_go_in_slices(ended.state):
                 pass
         port.connect(self.journal, BlockingJournal(self.journal))
+        self.bodies.connect(self.journal, self._fetch, self._drop_segments)
         self.turns = TurnEngine(self, self.rng.randrange(100, LAZY_MS * MS))
         self.fair_time.pass_to(self.world.now_ms, self.wall_ms)
         if self.facts is not None:
@@ -588,6 +598,27 @@ class SimNode:
             drop.run()
             self.journal.finish_drop(drop)
             self.world.happened["dropped segment"] += len(drop.numbers)
+
+    def _fetch(self, wanted: Iterable[WantedBody], told: Fetched) -> None:
+        """Bodies are wanted: they are read, and told, a while later."""
+        job = self.journal.begin_read(wanted)
+        self.world.happened["fetch"] += 1
+        self.world.at(self._fetch_times.randrange(*FETCH_US), self._fetched, self.journal, job, told)
+
+    def _fetched(self, journal: Journal, job: ReadJob, told: Fetched) -> None:
+        if journal is not self.journal or not self.up:
+            return  # of a process that has died
+        try:
+            job.run()
+        except JournalError as error:
+            raise Violation("G1", f"{self.name} cannot read the bodies that it fetches: {error}") from error
+        finally:
+            journal.finish_read(job)
+        self.run(self._tell_fetched, job, told)
+
+    def _tell_fetched(self, job: ReadJob, told: Fetched) -> None:
+        self._drop_segments()
+        told(job.bodies)
 
     def start_if_down(self) -> None:
         if not self.up:

@@ -289,8 +289,8 @@ class Compaction:
                 targets.append(AgainTarget(queue.id, entry.id, entry.deadline_ms, returned))
                 continue
             # A transient one: no journal has it. It stands at a newer place at once.
+            message.stay()
             again = message.again_at(state.log.applied, NOWHERE)
-            again.stay()
             queue.live.release(message.offset, message.size)
             queue.live.add(again.offset, again.size)
             entry.message = again

@@ -23,6 +23,7 @@ from understudy.broker.core.turn.role import Role
 from understudy.broker.core.turn.work_refusals import DISK, MEMORY
 from understudy.broker.log import frame, journal_gate
 from understudy.broker.log.journal_gate import JournalGate, JournalPort
+from understudy.broker.log.paged_bodies import PagedBodies
 from understudy.broker.message import Spill
 from understudy.broker.plugin_api.core_extension import CoreExtension
 
@@ -53,14 +54,16 @@ class BrokerNode:
         expiry_clock: ExpiryClock | None = None,
         coordinator: CoordinatorChoice | None = None,
         policies: Policies | None = None,
+        bodies: PagedBodies | None = None,
     ) -> None:
         """A core that is not open.
 
         ``spill``: where bodies of large transactions go; without one they stay in memory. ``expiry_clock``: of the process.
-        ``coordinator``: of which the core makes its own; None: group commit. ``policies``: None for none.
+        ``coordinator``: of which the core makes its own; None: group commit. ``policies``: None for none. ``bodies``: those of
+        the journal, for messages whose bodies leave the memory; None: all stay.
         """
         self.name = name
-        self.state = BrokerState(kept_bytes, spill, limits.tx_memory_bytes, policies)
+        self.state = BrokerState(kept_bytes, spill, limits.tx_memory_bytes, policies, bodies, limits.paging)
         self.extension = extension
         self._limits = limits
         self._random_bytes = random_bytes
@@ -113,6 +116,7 @@ class BrokerNode:
         """Time passes; a turn must be ended after it."""
         self.broker.tick(now_ms, wall_ms)
         self.state.put_off.tick()
+        self.state.paging.tick()
         if self.extension is not None:
             self.extension.tick(now_ms)
 

@@ -84,6 +84,7 @@ class Recovery:
         kept = log.kept
         if kept.bytes > kept.limit_bytes:
             kept.trim(log.applied)
+        self._state.paging.recovered(len(data))
 
     def on_note(self, kind: int, payload: bytes, place: int = 0) -> None:
         if kind == frame.KIND_CUT:
@@ -111,6 +112,7 @@ class Recovery:
             raise journal_gate.UnknownNoteError(
                 f"the journal holds notes of kind {kind}: switch on the plugin that wrote them{writers(kind)}"
             )
+        self._state.paging.recovered(len(payload))
         self._begun = True
 
     def _again(self, again: AgainNote) -> None:

@@ -178,6 +178,7 @@ class Moving:
             return 0
         dead = dead_letter(entry.message, queue.name, record.REJECTED, rule, self._clock.wall_ms)
         dead.give_body(entry.message.content(), 0)
+        dead.put_at(AT_OFFSET)  # its own record will carry it
         if not self._applying.has_moved:
             self._applying.note_moved()
         broker.transactions.publish(tx, targets, dead, None)
@@ -323,7 +324,7 @@ class Moving:
             copy.share_body(message)  # it may be in a file, and stays there
             copy.offset = broker.log.end + 1
             copy.put_at(AT_OFFSET)
-            offset = broker.log.append(head, copy.properties, copy.content())
+            offset = broker.log.append(head, copy.properties, message.content())
             self._batch.note_large(copy.size)
         else:
             copy = message

@@ -104,7 +104,7 @@ class Consumer:
         if self.no_ack or (self.limit and self.unacked >= self.limit):
             return False
         queue = self.queue
-        if queue.waits_for_order or queue.peek() is None:
+        if queue.waits_for_order or queue.fetching or queue.peek() is None:
             return False
         return queue.order is None or queue.order.may_take(self)
 

@@ -12,6 +12,8 @@ import attrs
 
 from understudy.broker.core.queues.entry import Entry
 from understudy.broker.core.queues.queue import Queue
+from understudy.broker.errors import UnderstudyError
+from understudy.broker.log.paged_bodies import PagedBodies, contents_of
 from understudy.broker.log.return_record import Returned
 from understudy.broker.message import MESSAGE_BYTES
 
@@ -23,7 +25,7 @@ QUEUE_BYTES: Final = 8192
 
 _ENTRY: Final = Struct(">QQIIBB")
 _RETURNED: Final = Struct(">IIQ")
-_Held = tuple[str, str, list[Entry], dict[int, Returned]]
+_Held = tuple[Queue, list[Entry], dict[int, Returned]]
 
 
 class HoldsQueues(Protocol):
@@ -46,6 +48,15 @@ class QueueDigest:
     digest: str
 
 
+class DigestOutrunError(UnderstudyError):
+    """A queue has let go of a message, whose body is not in memory, before the digest came to it."""
+
+    def __init__(self, vhost: str, queue: str, entry_id: int) -> None:
+        super().__init__(
+            f"message {entry_id} has left queue '{queue}' in vhost '{vhost}' while the digest was taken: ask again later"
+        )
+
+
 def queue_digests(state: HoldsQueues) -> list[QueueDigest]:
     """One digest for each replicated queue, by vhost and name. Costs a pass over all bodies: for audits, not for polling."""
     slices = digests_in_slices(state)
@@ -62,17 +73,20 @@ def digests_in_slices(state: HoldsQueues) -> Generator[None, None, list[QueueDig
 
     A pass over gigabytes in one go is a broker that looks dead to its peers. What is taken meanwhile stays in memory (or in its
     spill file) until the end.
+
+    Raises:
+        DigestOutrunError: a message has left its queue whose body is in the journal alone, and perhaps not there any more.
     """
     held: deque[_Held] = deque()
     for queue in sorted((q for q in state.queues.values() if q.logged), key=lambda q: (q.vhost, q.name, q.id)):
         queue.sort()
         known = dict(queue.returns.known) if queue.returns is not None else {}
-        held.append((queue.vhost, queue.name, list(queue.entries.values()), known))
+        held.append((queue, list(queue.entries.values()), known))
     digests = []
     in_slice = 0
-    for vhost, name, entries, known in _let_go(held):
+    for queue, entries, known in _let_go(held):
         digest = sha256()
-        for entry in entries:
+        for entry, body in _with_bodies(queue, entries):
             message = entry.message
             exchange, routing_key = message.exchange.encode(), message.routing_key.encode()
             lengths = (len(message.properties), message.size, len(exchange), len(routing_key))
@@ -81,7 +95,7 @@ def digests_in_slices(state: HoldsQueues) -> Generator[None, None, list[QueueDig
             if known and entry.id in known:
                 digest.update(_RETURNED.pack(*known[entry.id]))
             digest.update(message.properties)
-            content = memoryview(message.content())
+            content = memoryview(body)
             in_slice += MESSAGE_BYTES  # many small ones are a slice, too
             for at in range(0, message.size, SLICE_BYTES):
                 piece = content[at : at + SLICE_BYTES]
@@ -97,8 +111,30 @@ def digests_in_slices(state: HoldsQueues) -> Generator[None, None, list[QueueDig
         if in_slice >= SLICE_BYTES:  # of queues without a message
             in_slice = 0
             yield
-        digests.append(QueueDigest(vhost=vhost, name=name, messages=len(entries), digest=digest.hexdigest()))
+        digests.append(
+            QueueDigest(vhost=queue.vhost, name=queue.name, messages=len(entries), digest=digest.hexdigest())
+        )
     return digests
+
+
+def _with_bodies(queue: Queue, entries: list[Entry]) -> Iterator[tuple[Entry, bytes]]:
+    """Each with the body; so many are read at once as a slice is long."""
+    chunk: list[Entry] = []
+    octets = 0
+    for entry in entries:
+        chunk.append(entry)
+        octets += MESSAGE_BYTES + entry.message.size
+        if octets >= SLICE_BYTES:
+            yield from zip(chunk, _bodies(queue, chunk), strict=True)
+            chunk, octets = [], 0
+    yield from zip(chunk, _bodies(queue, chunk), strict=True)
+
+
+def _bodies(queue: Queue, entries: list[Entry]) -> list[bytes]:
+    for entry in entries:
+        if entry.message.body.__class__ is PagedBodies and queue.entries.get(entry.id) is not entry:
+            raise DigestOutrunError(queue.vhost, queue.name, entry.id)
+    return contents_of([entry.message for entry in entries])
 
 
 def _let_go(held: deque[_Held]) -> Iterator[_Held]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Any, Final
 
 from understudy.broker.amqp.properties import priority
@@ -141,6 +142,18 @@ class PriorityQueue(Queue):
                 if following is None:
                     break
                 entry = following
+
+    def first_behind(self, messages: int, octets: int) -> int:
+        """Any may be handed out next: all are swept."""
+        return 0
+
+    def upcoming(self, most: int) -> Iterator[Entry]:
+        if self.ready or self.returned:
+            self._sort_in()
+        for number in sorted(self._levels, reverse=True):
+            level = self._levels[number]
+            yield from (entry for _, entry in islice(level.returned, most))
+            yield from islice(level.ready, most)
 
     def activate(self, redelivered_below: int, first_new_id: int) -> None:
         self._forget_levels()

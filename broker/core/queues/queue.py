@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -107,6 +108,7 @@ class Queue:
     ``returns`` what is known of them, None if nothing is; ``takes_delays``: the header ``x-delay`` of a message counts here.
     ``leaving`` are messages of which an applied record says that they are gone, which :meth:`leave` takes out in slices; ``purged``
     counts those that a purge has taken and no record, in ``acquired`` too.
+    ``fetching``: bodies of its next messages are being read. A sweep has passed the pages of ``entries`` before ``swept_page``.
     ``policy`` names the policy that has changed what ``arguments`` say, None for none. ``window`` has the ids of messages that
     came, None if the queue drops no duplicates.
     """
@@ -128,6 +130,7 @@ class Queue:
         "entries",
         "exclusive_consumer",
         "expires_ms",
+        "fetching",
         "had_consumer",
         "id",
         "last_id",
@@ -150,6 +153,7 @@ class Queue:
         "returning",
         "returns",
         "scheduled",
+        "swept_page",
         "takes_delays",
         "ttl_ms",
         "uncommitted",
@@ -206,6 +210,8 @@ class Queue:
         self.cleared = 0
         self.leaving: list[Leaving] = []
         self.purged = 0
+        self.fetching = False
+        self.swept_page = 0
         self.last_id = 0
         self.newest_id = 0
         self.redelivered_below = 0
@@ -437,6 +443,32 @@ class Queue:
             self._tell_withheld()
         if self.limits is not None:
             self.limits.begin(self)
+
+    # -- paging ---------------------------------------------------------------------------------------------------
+
+    def swept(self, page: int) -> None:
+        """The bodies of messages in pages before this one have left the memory, or stay there."""
+        self.swept_page = page
+
+    def fetch_begins(self) -> None:
+        """Bodies of the next messages are being read."""
+        self.fetching = True
+
+    def fetch_ends(self) -> None:
+        """They are in memory."""
+        self.fetching = False
+
+    def first_behind(self, messages: int, octets: int) -> int:
+        """The id behind so many messages, or octets of bodies, that are handed out next: this one and higher ones wait for long."""
+        for number, entry in enumerate(self.ready):
+            octets -= entry.message.size
+            if number >= messages or octets < 0:
+                return entry.id
+        return self.newest_id + 1
+
+    def upcoming(self, most: int) -> Iterator[Entry]:
+        """The messages that are handed out next, about in that order, and so many at most of each sort."""
+        return chain((entry for _, entry in islice(self.returned, most)), islice(self.ready, most))
 
     def doubt(self) -> int:
         """Hand out everything that is here with redelivered=1. Returns the bound before, for :meth:`trust`."""

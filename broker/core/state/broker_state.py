@@ -13,6 +13,7 @@ from typing import Any, Final
 from understudy.broker.core.queues.arrival import Arrival
 from understudy.broker.core.queues.id_windows import IdWindows
 from understudy.broker.core.queues.messages_again import MessagesAgain
+from understudy.broker.core.queues.paging import PAGING, Paging, PagingLimits
 from understudy.broker.core.queues.put_off import PutOff
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.queues.queue_arguments import FROM_FORMAT_5
@@ -24,6 +25,7 @@ from understudy.broker.log import record
 from understudy.broker.log.body_place import AT_OFFSET, NOWHERE, before_restart
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.log import Log
+from understudy.broker.log.paged_bodies import PagedBodies
 from understudy.broker.message import Spill
 from understudy.broker.transactions.tx_buffer import TxBuffer
 
@@ -37,6 +39,7 @@ class BrokerState:
         applying: what stable records do.
         topology: which queues, exchanges and bindings there are.
         taking: decodes records.
+        paging: lets bodies leave the memory.
         put_off: what is left to do for records that are applied.
         purges: those that have not come to their records, which hold messages that are in no line of a queue. This and the next
             four are of a broker that leads.
@@ -54,6 +57,8 @@ class BrokerState:
         spill: Spill | None = None,
         tx_memory_bytes: int = TX_MEMORY_BYTES,
         policies: Policies | None = None,
+        bodies: PagedBodies | None = None,
+        paging: PagingLimits = PAGING,
     ) -> None:
         self.log = Log(kept_bytes)
         self.queues: dict[int, Queue] = {}
@@ -63,6 +68,7 @@ class BrokerState:
         self.id_windows = IdWindows()
         self.put_off = PutOff()
         self.purges: deque[Any] = deque()
+        self.paging = Paging(self, bodies, paging)
         self.scheduled: list[Queue] = []
         self.arrived: list[Arrival] = []
         self.overfull: list[Queue] = []
@@ -131,7 +137,7 @@ class BrokerState:
                 self.applying.discard(tx)
 
     def leave_log(self, cut: int) -> None:
-        """The CUT at ``cut`` of the journal ends the log, and another one begins: what is held is in the journal, before the CUT."""
+        """The CUT at ``cut`` of the journal ends the log, and another begins: what is held stands in the journal before it."""
         start = self.log.start
         for queue in self.queues.values():
             if queue.live is not self.live:

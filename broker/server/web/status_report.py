@@ -23,7 +23,7 @@ from understudy.broker.core.branches.shown import branches_in_doubt
 from understudy.broker.core.broker import Broker
 from understudy.broker.core.clients.carrying import clients_are
 from understudy.broker.core.life.node import BrokerNode
-from understudy.broker.core.queues.digest import digests_in_slices
+from understudy.broker.core.queues.digest import DigestOutrunError, digests_in_slices
 from understudy.broker.core.queues.queue import QueueStatistics
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.turn.expiry_clock import ExpiryClock
@@ -299,7 +299,10 @@ class StatusReport:
             node = driver.node if driver is not None else None
             if node is None:
                 return _RECOVERING
-            return Page(200, await self.slices.run(self._digested(node), resting=False))
+            try:
+                return Page(200, await self.slices.run(self._digested(node), resting=False))
+            except DigestOutrunError as error:
+                return Page(503, {"error": str(error)})
 
     def _digested(self, node: BrokerNode) -> Steps[bytes]:
         put_off = node.state.put_off

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from tests.simulator.checkers.reference import number_of, number_of_return
 from understudy.broker.core.life.recovery import Recovery
@@ -18,6 +19,7 @@ from understudy.broker.log import frame, record
 from understudy.broker.log.again_note import AgainNote
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.live_offsets import LiveOffsets
+from understudy.broker.log.paged_bodies import PagedBodies
 from understudy.broker.log.return_record import Returned
 from understudy.broker.message import Message
 from understudy.broker.transactions.tx_buffer import TxBuffer
@@ -34,6 +36,7 @@ class WatchedLive(LiveOffsets):
         kept, all: digests of what the queues hold (`checkers.reference`).
         durable_offset, fresh, part: as they were when the node was looked at last.
         doubts_at: where in the log the branches that it lists were compared last.
+        bodies: a checksum of the body of each message, by queue and id: it may have left the memory when the message goes.
         bases: how many of a catch-up it has taken, in its recovery too.
         again: messages come that were written again: older ones, in no order.
         hole_at: where the log that it received last had places whose transient records the sender had not kept.
@@ -44,6 +47,7 @@ class WatchedLive(LiveOffsets):
         "again",
         "all",
         "bases",
+        "bodies",
         "doubts_at",
         "durable_offset",
         "fresh",
@@ -67,13 +71,27 @@ class WatchedLive(LiveOffsets):
         self.part = False
         self.again = False
         self.bases = 0
+        self.bodies: dict[tuple[int, int], int] = {}
 
-    def flip(self, queue: Queue, entry_id: int, message: Message, deadline_ms: int) -> None:
-        """A message came or went."""
-        number = number_of(queue.id, entry_id, message, deadline_ms)
+    def flip(self, queue: Queue, entry_id: int, message: Message, deadline_ms: int, coming: int | None = None) -> None:
+        """A message came or went. ``coming``: the checksum of its body, if that is known."""
+        place = queue.id, entry_id
+        body = self.bodies.pop(place, None)
+        if body is None:
+            body = self.bodies[place] = self._body(message) if coming is None else coming
+        number = number_of(queue.id, entry_id, message, deadline_ms, body=body)
         self.all ^= number
         if message.persistent and queue.durable:
             self.kept ^= number
+
+    def _body(self, message: Message) -> int:
+        """The checksum of a body that comes into a queue; what has moved may share that of a message whose body is paged out."""
+        if message.body.__class__ is PagedBodies:
+            for queue in self.node.node.state.queues.values():
+                for entry in queue.entries.values():
+                    if entry.message.body is message.body and _place(entry.message) == _place(message):
+                        return self.bodies[queue.id, entry.id]
+        return crc32(message.content())
 
     def flip_return(self, queue: Queue, entry_id: int) -> None:
         """Begin or end to count the knowledge of ``queue`` about a message that is there."""
@@ -82,6 +100,10 @@ class WatchedLive(LiveOffsets):
             self.all ^= number
             if queue.entries[entry_id].message.persistent and queue.durable:
                 self.kept ^= number
+
+
+def _place(message: Message) -> tuple[int, int]:
+    return message.offset, message.place
 
 
 def watch_core(checkers: Checkers, node: SimNode) -> None:
@@ -212,8 +234,9 @@ def _watched_take_over(self: Queue, place: Queue) -> None:
     place.settle()
     if isinstance(live, WatchedLive):
         for entry_id, entry in place.entries.items():
+            body = live.bodies[place.id, entry_id]
             live.flip(place, entry_id, entry.message, entry.deadline_ms)
-            live.flip(self, entry_id, entry.message, entry.deadline_ms)
+            live.flip(self, entry_id, entry.message, entry.deadline_ms, body)
             live.flip_return(place, entry_id)
     known = list(place.returns.known) if place.returns is not None else []
     _take_over(self, place)

@@ -35,10 +35,15 @@ from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Own
 
 
 def number_of(
-    queue_id: int, entry_id: int, message: Message, deadline_ms: int, returned: Returned | None = None
+    queue_id: int,
+    entry_id: int,
+    message: Message,
+    deadline_ms: int,
+    returned: Returned | None = None,
+    body: int | None = None,
 ) -> int:
-    """The share of one message at one place in a digest, with the knowledge of its queue."""
-    whole = crc32(message.content(), crc32(message.properties))
+    """The share of one message at one place in a digest, with the knowledge of its queue. ``body``: its checksum, if known."""
+    whole = crc32(message.content()) if body is None else body, crc32(message.properties)
     number = hash((queue_id, entry_id, deadline_ms, whole, message.exchange, message.routing_key))
     return number if returned is None else number ^ number_of_return(queue_id, entry_id, returned)
 

@@ -222,12 +222,11 @@ def a_catch_up_takes_the_routing_key_for_the_exchange(bug: Bug) -> None:
     """What a message was published to comes out of a catch-up the wrong way round."""
     real = snapshot.encode_message
 
-    def encode_message(message: Message) -> list[bytes]:
+    def encode_message(message: Message, body: bytes) -> list[bytes]:
         if message.exchange != message.routing_key:
             bug.strike()
-        return real(
-            Message(message.routing_key, message.exchange, message.properties, message.content(), message.persistent)
-        )
+        turned = Message(message.routing_key, message.exchange, message.properties, body, message.persistent)
+        return real(turned, body)
 
     bug.replace(snapshot, "encode_message", encode_message)
 

@@ -1,0 +1,214 @@
+"""Paging: bodies leave the memory when queues hold much, and come back ahead of the consumers.
+
+**Out.** When more lies in queues than `PagingLimits.watermark_bytes`, a sweep goes through the queues, a page of entries at a time
+between turns. Bodies that are in the journal leave the memory (`PagedBodies`). The messages that consumers of a queue get next
+stay, and the newest: who keeps up never waits for a disk. A sweep does not come back to pages that it has passed, so a message
+that was brought back stays until it leaves its queue.
+
+**In.** When the message that a consumer is to get is paged out, the queue *fetches*: it hands out nothing until the bodies of
+that message and of those behind it are there. They are read in another thread. While consumers take one window the next is
+already read.
+
+What is not in this broker's journal stays in memory: transient messages, those of queues that are not in the log, bodies that
+stand in parts, and transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Protocol
+
+import attrs
+
+from understudy.broker.log.paged_bodies import PagedBodies
+
+if TYPE_CHECKING:
+    from understudy.broker.core.queues.entry import Entry
+    from understudy.broker.core.queues.queue import Queue
+    from understudy.broker.log.live_offsets import LiveOffsets
+    from understudy.broker.log.log import Log
+    from understudy.broker.message import Message
+
+SLICE: Final = 4_096
+"""A sweep looks at about so many entries at once: under two milliseconds."""
+QUEUE_STEPS: Final = 8
+"""To come to a queue takes as much as so many entries."""
+TICKS: Final = 5
+"""A sweep begins when so many ticks have passed since the last."""
+_DONE: Final = object()
+
+
+@attrs.frozen(kw_only=True)
+class PagingLimits:
+    """Bounds of what stays in memory.
+
+    Attributes:
+        watermark_bytes: of all messages that lie in queues of the log; bodies leave above it.
+        least_bytes: smaller bodies stay.
+        head_messages: of each queue with consumers, so many stay that are to be handed out next.
+        tail_bytes: of each queue, the newest messages stay up to that.
+        window_messages, window_bytes: brought back at once, one message at least.
+    """
+
+    watermark_bytes: int = 64 << 20
+    least_bytes: int = 64
+    head_messages: int = 512
+    tail_bytes: int = 1 << 20
+    window_messages: int = 512
+    window_bytes: int = 1 << 20
+
+
+PAGING: Final = PagingLimits()
+"""The ordinary ones."""
+
+
+class HoldsMessages(Protocol):
+    """A state with queues (``BrokerState``)."""
+
+    log: Log
+    queues: dict[int, Queue]
+    live: LiveOffsets
+
+    def schedule(self, queue: Queue) -> None:
+        """``queue`` may have something for its consumers."""
+
+
+class Paging:
+    """Of one core.
+
+    Attributes:
+        bodies: gives bodies back; None: all stay in memory.
+        paged_out: how many bodies have left.
+        on_fetched: called when bodies have come, so that a turn is ended.
+    """
+
+    def __init__(self, state: HoldsMessages, bodies: PagedBodies | None, limits: PagingLimits) -> None:
+        self.bodies = bodies
+        self.paged_out = 0
+        self.on_fetched: Callable[[], None] = _nothing
+        self._state = state
+        self._limits = limits
+        self._sweep: Iterator[None] | None = None
+        self._rest = 0
+        self._recovered_bytes = 0
+
+    # -- out ----------------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Time passes: do a slice of a sweep, or begin one if it is worth it."""
+        if self._sweep is None:
+            self._rest -= 1
+            if self._rest > 0 or not self._is_due():
+                return
+            self._sweep = self._all_queues()
+        if next(self._sweep, _DONE) is _DONE:
+            self._sweep = None
+            self._rest = TICKS
+
+    def recovered(self, octets: int) -> None:
+        """So many octets of a journal were read: recovery has no ticks."""
+        self._recovered_bytes += octets
+        if self._recovered_bytes > self._limits.watermark_bytes // 2:
+            self._recovered_bytes = 0
+            if self._is_due():
+                for _ in self._all_queues():
+                    pass
+
+    def _is_due(self) -> bool:
+        return self.bodies is not None and self._state.live.total_octets() > self._limits.watermark_bytes
+
+    def _all_queues(self) -> Iterator[None]:
+        """A sweep; the items are its slices."""
+        steps = 0
+        for queue in list(self._state.queues.values()):
+            steps += QUEUE_STEPS
+            if queue.durable and queue.live is self._state.live and queue.entries:
+                entries = queue.entries
+                for number in [each for each in entries.pages if each >= queue.swept_page]:
+                    page = entries.pages.get(number)
+                    if page is not None and queue.entries is entries:
+                        self._page_out(queue, page, number == entries.newest_number)
+                        steps += len(page)
+                    if steps >= SLICE:
+                        steps = 0
+                        yield
+                if queue.entries is entries:
+                    queue.swept(entries.newest_number)
+            if steps >= SLICE:
+                steps = 0
+                yield
+
+    def _page_out(self, queue: Queue, page: dict[int, Entry], newest: bool) -> None:
+        bodies, limits, start = self.bodies, self._limits, self._state.log.start
+        assert bodies is not None
+        least = limits.least_bytes
+        first = queue.first_behind(limits.head_messages, limits.window_bytes) if queue.consumers else 0
+        end = self._tail_begins(page) if newest else None
+        for entry in page.values():
+            message = entry.message
+            if (
+                message.size >= least
+                and entry.id >= first
+                and (end is None or entry.id < end)
+                and message.may_leave(start)
+            ):
+                message.page_out(bodies)
+                self.paged_out += 1
+
+    def _tail_begins(self, page: dict[int, Entry]) -> int | None:
+        """The id from which on messages of the newest page stay; None for none of them."""
+        left = self._limits.tail_bytes
+        begins = None
+        for entry_id, entry in reversed(page.items()):
+            left -= entry.message.size
+            if left < 0:
+                break
+            begins = entry_id
+        return begins
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    def wait_for(self, queue: Queue, entry: Entry) -> None:
+        """A consumer was to get ``entry``, whose body is paged out: put it back, and fetch."""
+        queue.put_back(entry, redelivered=False)
+        self.fetch(queue)
+
+    def fetch(self, queue: Queue) -> None:
+        """Bring back the messages that are handed out next, if they are paged out and not on their way."""
+        if queue.fetching or self.bodies is None:
+            return
+        messages = self._next_paged(queue)
+        if messages:
+            queue.fetch_begins()
+            self.bodies.fetch(messages, partial(self._fetched, queue))
+
+    def _next_paged(self, queue: Queue) -> list[Message]:
+        """Those of the next two windows that are paged out, one window of them at most."""
+        limits = self._limits
+        messages: dict[int, Message] = {}
+        octets = 0
+        for entry in islice(queue.upcoming(2 * limits.window_messages), 2 * limits.window_messages):
+            message = entry.message
+            if message.body is self.bodies:
+                octets += message.size
+                if messages and octets > limits.window_bytes:
+                    break
+                messages[id(message)] = message
+                if len(messages) >= limits.window_messages:
+                    break
+        return list(messages.values())
+
+    def _fetched(self, queue: Queue) -> None:
+        queue.fetch_ends()
+        if queue.deleted:
+            return
+        if queue.consumers:
+            self.fetch(queue)
+        self._state.schedule(queue)
+        self.on_fetched()
+
+
+def _nothing() -> None:
+    pass
