@@ -95,7 +95,7 @@ class Recovery:
                 self._state.taking.cut(offset)
                 self._cut_gaps(offset)
             else:  # a base follows, which says all that the gap may have done
-                self._restart(stable)
+                self._restart(stable, place)
                 if self._replay_note is not None:
                     self._replay_note(kind, payload, place)
         elif kind == journal_gate.CHECKPOINT:
@@ -192,14 +192,15 @@ class Recovery:
         if gaps and gaps[-1][1] > offset:
             gaps[-1] = (gaps[-1][0], offset)
 
-    def _restart(self, stable: int) -> None:
-        """The log begins anew.
+    def _restart(self, stable: int, cut: int) -> None:
+        """The log begins anew behind the CUT at that place.
 
         If the power failed before the base was on the disk, it does so for the journal alone, which takes all that stands before
         for dead: nothing may be dropped for the offset at which it stands.
         """
         log = self._state.log
         log.apply_up_to(stable)
+        self._state.leave_log(cut)
         log.begin_here()
         self._gaps.clear()
 

@@ -81,18 +81,21 @@ class Paging:
     Attributes:
         bodies: gives bodies back; None: all stay in memory.
         paged_out: how many bodies have left.
-        on_fetched: called when bodies have come, so that a turn is ended.
     """
 
     def __init__(self, state: HoldsMessages, bodies: PagedBodies | None, limits: PagingLimits) -> None:
         self.bodies = bodies
         self.paged_out = 0
-        self.on_fetched: Callable[[], None] = _nothing
+        self._on_fetched: Callable[[], None] = _nothing
         self._state = state
         self._limits = limits
         self._sweep: Iterator[None] | None = None
         self._rest = 0
         self._recovered_bytes = 0
+
+    def tell_fetched(self, told: Callable[[], None]) -> None:
+        """Call ``told`` whenever bodies have come, so that a turn is ended."""
+        self._on_fetched = told
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
@@ -207,7 +210,7 @@ class Paging:
         if queue.consumers:
             self.fetch(queue)
         self._state.schedule(queue)
-        self.on_fetched()
+        self._on_fetched()
 
 
 def _nothing() -> None:

@@ -16,6 +16,8 @@ from typing import Any, Final, NoReturn
 
 import structlog
 
+from understudy.broker.log.journal_state import JournalFailedError
+from understudy.broker.log.segment import JournalDamagedError
 from understudy.broker.server.process.exit_codes import ExitCode
 from understudy.broker.server.sockets.stranger_log import StrangerLog
 
@@ -25,9 +27,9 @@ _log: Final = structlog.get_logger()
 def crashed(event: str, error: BaseException) -> NoReturn:
     """An exception came out of the core: say at which event, and end with code 70; with 74 if it is the disk's.
 
-    The core does no I/O but through its ports, and what these let through is a disk that does not give back what was spilled.
+    The core does no I/O but through its ports, and what these let through is a disk that does not give back a body.
     """
-    disk = isinstance(error, OSError)
+    disk = isinstance(error, OSError | JournalDamagedError | JournalFailedError)
     code = ExitCode.DISK if disk else ExitCode.INTERNAL
     what = "the disk failed, the broker stops" if disk else "internal error, the broker stops"
     try:

@@ -32,6 +32,7 @@ from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.life.turn import TurnEngine
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.queues.moved_bodies import NO_BODIES, MovedBodies
+from understudy.broker.core.queues.paging import PagingLimits
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.topology.policies import Policies, Policy
 from understudy.broker.core.turn.expiry_clock import ExpiryClock
@@ -42,6 +43,7 @@ from understudy.broker.log.journal import Journal, JournalFailedError, JournalOp
 from understudy.broker.log.journal_damage import with_loss
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.journal_recovery import recover
+from understudy.broker.log.paged_bodies import PagedBodies
 from understudy.broker.log.segment import JournalDamagedError, JournalIdentity
 from understudy.broker.plugin_api.plugin import PluginError
 from understudy.broker.security import UserDirectory
@@ -63,6 +65,7 @@ from understudy.broker.server.sockets.carried_client import CarrierDial
 from understudy.broker.server.sockets.client_session import ClientSession
 from understudy.broker.server.sockets.client_warnings import ClientWarnings
 from understudy.broker.server.sockets.logins import Logins
+from understudy.broker.server.turn.body_reader import BodyReader
 from understudy.broker.server.turn.compaction_pace import CompactionPace
 from understudy.broker.server.turn.journal_driver import JournalDriver
 from understudy.broker.server.web.time_text import time_text
@@ -102,6 +105,7 @@ def limits_of(config: Config) -> Limits:
         outcome_ttl_ms=milliseconds(config.tx.outcome_ttl_s),
         outcome_limit=config.tx.outcome_limit,
         moved_bodies=moved_bodies_of(config),
+        paging=PagingLimits(watermark_bytes=config.limits.queue_memory_bytes),
     )
 
 
@@ -138,7 +142,7 @@ class NodeDriver:
     Attributes:
         broker: who takes new clients now: the running core, or the doorkeeper.
         node: the running core; None before the first one and between two.
-        journal, journal_driver, spill: the running core's.
+        journal, journal_driver, spill, bodies: the running core's.
         policies: of the configuration; the same for each core.
         sessions: the sockets of all clients that this broker serves or refuses.
         carriage: those of clients that another broker serves; None if none is carried.
@@ -181,6 +185,8 @@ class NodeDriver:
         self.carriage: Carriage | None = None
         self.broker = self._doorkeeper
         self.spill: FileSpill | None = None
+        self.bodies: PagedBodies | None = None
+        self._body_reader: BodyReader | None = None
         self._port: GatePort | None = None
         self._space: SpaceWatch | None = None
         self._memory: MemoryWatch | None = None
@@ -254,6 +260,7 @@ class NodeDriver:
         # Without a plugin nobody asks for what has been sent before.
         kept_bytes = KEPT_BYTES if extension is not None else 0
         spill = FileSpill(self._config.broker.data) if self.spill is None else self.spill
+        bodies = PagedBodies() if self.bodies is None else self.bodies
         node = BrokerNode(
             self._config.broker.id,
             self.limits,
@@ -264,10 +271,12 @@ class NodeDriver:
             self.expiry_clock,
             self._choice,
             self.policies,
+            bodies,
         )
         port = GatePort(node)
         if ended is None:
             await self._read_journal(node, port)
+            self._read_bodies(bodies)
         else:
             await self._continue(node, port, ended)
         journal, driver = self.journal, self.journal_driver
@@ -282,23 +291,13 @@ class NodeDriver:
             raise
         except Exception as error:  # noqa: BLE001  # our own mistake: the journal was read and believed
             self.crashed("opening the recovered core", error)
-        node.broker.transactions.coordinator.on_error = self._hook_errors.told
-        node.broker.pauses.read_clock(_awake_ms)
-        node.broker.clock.read_between_ticks(_now_ms)
-        self._client_warnings.listen(node.broker)
-        self._plugins.listen(node.broker)
-        node.broker.work.on_change.append(self._facts.work)
-        node.broker.reception.carried_by(self._doorkeeper.reception.carrying)
-        founding = directory_id(self._config.broker.data) if extension is None else ""
-        node.broker.reception.belongs_to(self._config.broker.group, founding)
-        self._applied_facts = AppliedFacts(node.state, self._facts) if self._facts.kept else None
-        if self._config.feed.detail == "messages":
-            MessageFacts(node.broker, self._facts)
+        self._attend(node, founded_here=extension is None)
         if extension is None:
             self._facts.tell("role", role="standalone")
         self.node = node
         self.turns.opened(node, port)
         self.spill = spill
+        self.bodies = bodies
         self.broker = node.broker
         self._space = SpaceWatch(str(self._storage), journal, node.disk_low)
         self._memory = MemoryWatch(self._memory_limit, node.memory_full, node.holds_what_goes, self.heap.give_back)
@@ -308,6 +307,23 @@ class NodeDriver:
         self._look_at_space()  # it may have had no room for the reserve: the first client hears of it
         if ended is not None:
             self._let_go(let_go_in_slices(ended.state))
+
+    def _attend(self, node: BrokerNode, founded_here: bool) -> None:
+        """Hear what the core of ``node``, which is open, tells, and give it clocks. ``founded_here``: the broker is alone."""
+        broker = node.broker
+        node.state.paging.tell_fetched(self.request_turn)
+        broker.transactions.coordinator.on_error = self._hook_errors.told
+        broker.pauses.read_clock(_awake_ms)
+        broker.clock.read_between_ticks(_now_ms)
+        self._client_warnings.listen(broker)
+        self._plugins.listen(broker)
+        broker.work.on_change.append(self._facts.work)
+        broker.reception.carried_by(self._doorkeeper.reception.carrying)
+        founding = directory_id(self._config.broker.data) if founded_here else ""
+        broker.reception.belongs_to(self._config.broker.group, founding)
+        self._applied_facts = AppliedFacts(node.state, self._facts) if self._facts.kept else None
+        if self._config.feed.detail == "messages":
+            MessageFacts(broker, self._facts)
 
     async def _read_journal(self, node: BrokerNode, port: GatePort) -> None:
         """Fill a core with what the journal says, and open the journal."""
@@ -319,6 +335,14 @@ class NodeDriver:
         self.journal = journal
         self.journal_driver = JournalDriver(journal, self._loop, self._durable, self._disk_failed)
         port.connect(journal, self.journal_driver)
+
+    def _read_bodies(self, bodies: PagedBodies) -> None:
+        """Let ``bodies`` be read from the journal, which has been recovered."""
+        assert self.journal is not None
+        assert self.journal_driver is not None
+        on_room = self.journal_driver.look_after_space
+        self._body_reader = BodyReader(self.journal, self._loop, self._disk_failed, on_room)
+        bodies.connect(self.journal, self._body_reader.read, on_room)
 
     async def _continue(self, node: BrokerNode, port: GatePort, ended: BrokerNode) -> None:
         """Fill a core with what ``ended`` holds, in another thread: queues may be long, and connections have heartbeats."""
@@ -573,11 +597,14 @@ class NodeDriver:
 
     async def _give_up(self, node: BrokerNode) -> None:
         """Flush and close the journal of a core that has ended, and forget the core."""
+        if self._body_reader is not None:
+            await self._body_reader.stop()
         if self.journal_driver is not None:
             await self.journal_driver.stop()
         if self.spill is not None:
             self.spill.close()
         self.journal = self.journal_driver = self.spill = None
+        self.bodies = self._body_reader = None
         self._let_go(let_go_in_slices(node.state))
 
     def _let_go(self, slices: Iterator[None]) -> None:
