@@ -100,8 +100,10 @@ class JournalGate:
         self.durable_offset = min(self.durable_offset, offset)
 
     def append_restart(self, stable: int) -> int:
-        """The log begins anew, anywhere: a state without messages follows, in a plugin's note. Returns the place of the CUT, 0 if
-        it has none.
+        """The log begins anew, anywhere: a state without messages follows, in a plugin's note.
+
+        Returns:
+            The place of the CUT (`body_place.frame_place`), 0 if it has none.
 
         ``stable`` is how far the old one was known to be stable: what follows brings the difference to what was applied of it, so
         a recovery must come to the same.

@@ -211,6 +211,7 @@ def _log(node: BrokerNode, driver: NodeDriver) -> list[Family]:
     ]
     if driver.journal is None or driver.journal_driver is None:
         return families
+    families += _paging(node, driver)
     journal = driver.journal.statistics()
     fsyncs = driver.journal_driver.sync_histogram.snapshot(US)
     again = driver.compaction_pace.counts
@@ -236,6 +237,18 @@ def _log(node: BrokerNode, driver: NodeDriver) -> list[Family]:
         one("counter", "understudy_journal_written_again_bytes_total", "Octets of their notes.", again.octets),
         one("gauge", "understudy_journal_low_space", "1 if the disk is nearly full.", journal.low_space),
         one("histogram", "understudy_journal_fsync_seconds", "Write and fsync of one journal group.", fsyncs),
+    ]
+
+
+def _paging(node: BrokerNode, driver: NodeDriver) -> list[Family]:
+    """Bodies that leave the memory and come back."""
+    bodies = driver.bodies
+    fetched, at_once = (bodies.fetched, bodies.read_at_once) if bodies is not None else (0, 0)
+    read = (Sample(("ahead",), fetched), Sample(("at_once",), at_once))
+    paged_out = node.state.paging.paged_out
+    return [
+        one("counter", "understudy_bodies_paged_out_total", "Bodies of messages that have left the memory.", paged_out),
+        Family("counter", "understudy_bodies_read_total", "Bodies that were read from the journal.", ("how",), read),
     ]
 
 

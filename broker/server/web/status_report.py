@@ -254,6 +254,7 @@ class StatusReport:
                 "kept_bytes": log.kept.bytes,
             },
             "spilled_bytes": driver.spill.live_bytes if driver.spill is not None else 0,
+            "paging": _paging(node, driver),
             "outcomes": {
                 "kept": len(node.state.applying.outcomes),
                 "names_forgotten": len(node.state.applying.outcomes.forgotten),
@@ -453,6 +454,16 @@ def _branch(branch: InDoubt, now_ms: int) -> dict[str, Any]:
         "dequeues": branch.dequeues,
         "queues": list(branch.queues),
         "queues_left_out": branch.queues_left_out,
+    }
+
+
+def _paging(node: BrokerNode, driver: NodeDriver) -> dict[str, int]:
+    """Bodies that have left the memory, and those that were read again."""
+    bodies = driver.bodies
+    return {
+        "paged_out": node.state.paging.paged_out,
+        "fetched": bodies.fetched if bodies is not None else 0,
+        "read_at_once": bodies.read_at_once if bodies is not None else 0,
     }
 
 

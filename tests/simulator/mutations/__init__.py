@@ -28,6 +28,7 @@ reason and the mutation of the model that shows it; the sweep must find nothing 
 ``bindings``        exchanges that are bound to exchanges
 ``compacting``      messages that are written again, so that old segments may go
 ``reading``         bodies that are read back from a journal
+``paging``          bodies that leave the memory
 ==================  ===========================================================================================
 
 ``reviewed`` and ``overlooked`` are apart: what reviews have found, in combinations too rare for so short a sweep. Each can be
@@ -53,6 +54,7 @@ from tests.simulator.mutations import (
     operators,
     order,
     overlooked,
+    paging,
     parts,
     reading,
     rejoining,
@@ -82,6 +84,7 @@ MUTATIONS: dict[str, Mutation] = {
             bindings,
             compacting,
             reading,
+            paging,
         ),
         *(reviewed, overlooked),
     )

@@ -64,8 +64,10 @@ class Core:
         journal: JournalPort | None = None,
         coordinator: CoordinatorChoice | None = None,
         policies: Policies | None = None,
+        node: BrokerNode | None = None,
     ) -> None:
-        self.node = BrokerNode("b1", limits or Limits(), bytes, coordinator=coordinator, policies=policies)
+        """``node``: one that has been recovered, in place of one that ``limits``, ``coordinator`` and ``policies`` describe."""
+        self.node = node or BrokerNode("b1", limits or Limits(), bytes, coordinator=coordinator, policies=policies)
         self.node.open(journal or HeldJournal(), 0, 1_700_000_000_000)
         self.users: Any = AnyUser()
         self.known: Any = self.users

@@ -5,7 +5,7 @@ from __future__ import annotations
 from understudy.broker.log import frame as frames
 from understudy.broker.log.frame import BatchHeader
 from understudy.broker.log.journal import CheckpointSource, Journal, JournalOptions
-from understudy.broker.log.journal_recovery import Recovered, recover
+from understudy.broker.log.journal_recovery import FrameVisitor, Recovered, recover
 from understudy.broker.log.segment import JournalIdentity
 from understudy.broker.log.storage import Storage
 
@@ -48,10 +48,14 @@ def note(text: str) -> bytes:
 
 
 def open_journal(
-    storage: Storage, options: JournalOptions = SMALL, checkpoint: CheckpointSource | None = lambda: CHECKPOINT
+    storage: Storage,
+    options: JournalOptions = SMALL,
+    checkpoint: CheckpointSource | None = lambda: CHECKPOINT,
+    visitor: FrameVisitor | None = None,
 ) -> tuple[Recorder, Recovered]:
+    """Recover what is there; ``visitor`` sees it in place of the recorder."""
     recorder = Recorder()
-    return recorder, recover(storage, IDENTITY, options, recorder, checkpoint=checkpoint)
+    return recorder, recover(storage, IDENTITY, options, visitor or recorder, checkpoint=checkpoint)
 
 
 def new_journal(
