@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.body_place import AT_OFFSET
-from understudy.broker.message import DelayedMessage, Message, MovedMessage
+from understudy.broker.message import DelayedMessage, Message, MovedMessage, SpilledBody
 from understudy.broker.octets.chunks import named_bytes
 from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
 from understudy.broker.transactions.xid import Xid
@@ -377,8 +377,11 @@ def deadline_at(deadline_ms: int, commit_ms: int) -> int:
     return deadline_ms if deadline_ms < FROM_COMMIT else max(1, commit_ms + deadline_ms - FROM_COMMIT)
 
 
-def decode_message(buf: bytes, at: int, end: int) -> tuple[Message, int]:
-    """The message whose head starts at ``at`` and whose body ends at ``end``; and where the head ends."""
+def decode_message(buf: bytes, at: int, end: int, bodies: SpilledBody | None = None) -> tuple[Message, int]:
+    """The message whose head starts at ``at`` and whose body ends at ``end``; and where the head ends.
+
+    ``bodies``: gives the body back, which stays where it is; None: it is copied.
+    """
     exchange_end = at + 2 + buf[at + 1]
     key_end = exchange_end + 1 + buf[exchange_end]
     raw = buf[at:key_end]
@@ -387,8 +390,10 @@ def decode_message(buf: bytes, at: int, end: int) -> tuple[Message, int]:
     properties_end = head_end + _U32.unpack_from(buf, key_end)[0]
     if properties_end > end:
         raise RecordError(f"message at byte {at}: properties end at {properties_end}, the record at {end}")
+    body: Any
     if buf.__class__ is bytes:
-        properties, body = buf[head_end:properties_end], buf[properties_end:end]
+        properties = buf[head_end:properties_end]
+        body = buf[properties_end:end] if bodies is None or properties_end == end else bodies
     else:
         assert isinstance(buf, LargeRecord)
         properties = bytes(buf.whole[head_end:properties_end])
@@ -404,7 +409,7 @@ def decode_message(buf: bytes, at: int, end: int) -> tuple[Message, int]:
     message.routing_key = routing_key
     message.properties = properties
     message.body = body
-    message.size = len(body)
+    message.size = end - properties_end
     message.persistent = persistent
     message.offset = 0
     message.place = AT_OFFSET
@@ -464,14 +469,14 @@ def _names(raw: bytes) -> tuple[str, str]:
     return names
 
 
-def decode_enqueue(buf: bytes, at: int, end: int) -> tuple[list[Target], Message]:
-    """``at`` and ``end`` bound the payload."""
+def decode_enqueue(buf: bytes, at: int, end: int, bodies: SpilledBody | None = None) -> tuple[list[Target], Message]:
+    """``at`` and ``end`` bound the payload. ``bodies``: see `decode_message`."""
     n = _U16.unpack_from(buf, at)[0]
     at += 2
     if n == 1:
-        return [TARGET.unpack_from(buf, at)], decode_message(buf, at + 24, end)[0]
+        return [TARGET.unpack_from(buf, at)], decode_message(buf, at + 24, end, bodies)[0]
     targets = decode_targets(TARGET, n, buf, at, end)
-    message = decode_message(buf, at + 24 * n, end)[0]
+    message = decode_message(buf, at + 24 * n, end, bodies)[0]
     message.shared = n > 1
     return targets, message
 

@@ -110,8 +110,13 @@ def longest_collection_ms(group: ProbedGroup, when: str) -> float:
     return longest
 
 
+IN_MEMORY = '[limits]\nqueue_memory_bytes = "64GiB"\n'
+DEEP = 100_000
+"""Messages of which the bodies do not stay in memory: 100 MB, of which 64 may."""
+
+
 def test_a_queue_that_grows_stops_nobody_and_leaves_nothing(tmp_path: Path) -> None:
-    with running_group(tmp_path, group_class=ProbedGroup) as group:
+    with running_group(tmp_path, IN_MEMORY, group_class=ProbedGroup) as group:
         assert isinstance(group, ProbedGroup)
         primary = group.primary()
         declare(Finder(group.ports), ["long"])
@@ -135,3 +140,36 @@ def test_a_queue_that_grows_stops_nobody_and_leaves_nothing(tmp_path: Path) -> N
         assert longest_collection_ms(group, "when it was emptied") < PAUSE_MS
         assert group.agree()["long"][0] == 0
         assert all(broker.row()["collector"]["longest_ms"] < PAUSE_MS for broker in group.probed)
+
+
+def test_bodies_of_a_deep_queue_are_in_the_journal_alone_and_come_back_in_order(tmp_path: Path) -> None:
+    """On every broker, before a restart of all and after it; consumers never wait for a disk on the event loop."""
+    with running_group(tmp_path) as group:
+        declare(Finder(group.ports), ["deep"])
+        publish(group.primary().port, "deep", DEEP)
+        for broker in group.brokers.values():
+            wait_until(f"bodies leave the memory of {broker.name}", lambda b=broker: _paged_out(b) > DEEP // 2, WAIT_S)  # type: ignore[misc]
+        group.stop()
+        group.start()
+        group.ready(*group.brokers)
+        assert all(_paged_out(broker) > 0 for broker in group.brokers.values()), "bodies leave as the journal is read"
+        connection = connect_to(group.primary().port)
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=1_000)
+        for count, (method, _, body) in enumerate(channel.consume("deep", inactivity_timeout=WAIT_S), 1):
+            assert method is not None, f"message {count} does not come"
+            assert body == BODY
+            if count % 500 == 0:
+                channel.basic_ack(method.delivery_tag, multiple=True)
+            if count == DEEP:
+                break
+        connection.close()
+        paging = group.primary().row()["paging"]
+        assert paging["fetched"] > DEEP // 2
+        assert paging["read_at_once"] == 0
+        assert group.agree()["deep"][0] == 0
+
+
+def _paged_out(broker: GroupBroker) -> int:
+    paged_out: int = broker.row().get("paging", {}).get("paged_out", 0)
+    return paged_out

@@ -65,7 +65,7 @@ class Recovery:
         self._replay_extras = replay_extras
         self._gaps: list[tuple[int, int]] = []
         self._behind_gap: list[tuple[int, bytes]] = []
-        self._begun = False
+        self._begun = self._deep = False
         self.epoch_seen = 0
         self.repaired: RepairedNote | None = None
 
@@ -84,7 +84,7 @@ class Recovery:
         kept = log.kept
         if kept.bytes > kept.limit_bytes:
             kept.trim(log.applied)
-        self._state.paging.recovered(len(data))
+        self._recovered(len(data))
 
     def on_note(self, kind: int, payload: bytes, place: int = 0) -> None:
         if kind == frame.KIND_CUT:
@@ -112,8 +112,15 @@ class Recovery:
             raise journal_gate.UnknownNoteError(
                 f"the journal holds notes of kind {kind}: switch on the plugin that wrote them{writers(kind)}"
             )
-        self._state.paging.recovered(len(payload))
+        self._recovered(len(payload))
         self._begun = True
+
+    def _recovered(self, octets: int) -> None:
+        """So many octets were read; if much lies in queues, bodies are left where they are."""
+        deep = self._state.paging.recovered(octets)
+        if deep is not self._deep:
+            self._deep = deep
+            self._state.taking.leave_bodies(self._state.paging.bodies if deep else None)
 
     def _again(self, again: AgainNote) -> None:
         """Messages of older segments, as they were when the log was applied up to a place: they are taken there."""
@@ -285,6 +292,7 @@ class Recovery:
     def finish(self) -> None:
         """Everything shown is durable."""
         log = self._state.log
+        self._state.taking.leave_bodies(None)
         log.epochs.cut(log.end)  # a checkpoint may speak of one whose first batch was lost behind it
         log.trust_all()
         self._state.again.log_ends(log.end)

@@ -92,6 +92,7 @@ class Paging:
         self._sweep: Iterator[None] | None = None
         self._rest = 0
         self._recovered_bytes = 0
+        self._recovers_deep = False
 
     def tell_fetched(self, told: Callable[[], None]) -> None:
         """Call ``told`` whenever bodies have come, so that a turn is ended."""
@@ -110,14 +111,16 @@ class Paging:
             self._sweep = None
             self._rest = TICKS
 
-    def recovered(self, octets: int) -> None:
-        """So many octets of a journal were read: recovery has no ticks."""
+    def recovered(self, octets: int) -> bool:
+        """So many octets of a journal were read: recovery has no ticks. Returns True if queues hold so much that bodies leave."""
         self._recovered_bytes += octets
         if self._recovered_bytes > self._limits.watermark_bytes // 2:
             self._recovered_bytes = 0
-            if self._is_due():
+            self._recovers_deep = self._is_due()
+            if self._recovers_deep:
                 for _ in self._all_queues():
                     pass
+        return self._recovers_deep
 
     def _is_due(self) -> bool:
         return self.bodies is not None and self._state.live.total_octets() > self._limits.watermark_bytes

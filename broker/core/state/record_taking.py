@@ -20,7 +20,7 @@ from understudy.broker.log.move_record import decode_move
 from understudy.broker.log.pending import COMMIT, DEQUEUE, ENQUEUE, PREPARE, Change
 from understudy.broker.log.record import Prepare
 from understudy.broker.log.return_record import decode_return
-from understudy.broker.message import Message, MovedMessage, Spill
+from understudy.broker.message import Message, MovedMessage, Spill, SpilledBody
 from understudy.broker.octets.chunks import LARGE_BYTES
 from understudy.broker.transactions.dtx_branch import Completion, DtxBranch
 from understudy.broker.transactions.tx_buffer import TxBuffer
@@ -58,6 +58,7 @@ class RecordTaking:
         self.tx_memory_bytes = tx_memory_bytes if spill is not None else ALL_BYTES
         self.on_prepare: list[Callable[[TxBuffer], None]] = []
         self._spill = spill
+        self._bodies: SpilledBody | None = None
         self._applying = applying
         self._topology = topology
         self._takers: dict[int, _Taker] = {
@@ -175,6 +176,20 @@ class RecordTaking:
 
     def _take_enqueue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         targets, message = record.decode_enqueue(buf, at + 5, end)
+        message.offset = offset
+        self.log.pending.append((offset, ENQUEUE, (message, targets)))
+
+    def leave_bodies(self, bodies: SpilledBody | None) -> None:
+        """Copy no body of an ENQUEUE from now on: ``bodies`` gives it back. None: copy them.
+
+        For a recovery: all that it is shown stands in the journal.
+        """
+        self._bodies = bodies
+        self._takers[record.ENQUEUE] = self._take_enqueue if bodies is None else self._take_enqueue_alone
+
+    def _take_enqueue_alone(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
+        """As :meth:`_take_enqueue`, without the body."""
+        targets, message = record.decode_enqueue(buf, at + 5, end, self._bodies)
         message.offset = offset
         self.log.pending.append((offset, ENQUEUE, (message, targets)))
 
