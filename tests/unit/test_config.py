@@ -111,6 +111,7 @@ unstable_bytes = "32MiB"
 unstable_bytes_per_connection = 1048576
 link_unacknowledged_bytes = "1.5MiB"
 outgoing_bytes_per_client = "128KiB"
+queue_memory_bytes = "32MiB"
 message_bytes = "16MiB"
 connections = 500
 consumer_timeout_s = "1h"
@@ -203,6 +204,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
         unstable_bytes_per_connection=4 << 20,
         link_unacknowledged_bytes=64 << 20,
         outgoing_bytes_per_client=8 << 20,
+        queue_memory_bytes=64 << 20,
         message_bytes=128 << 20,
         connections=10_000,
         consumer_timeout_s=1_800,

@@ -15,6 +15,7 @@ from tests.simulator.checkers.reference import number_of, number_of_return
 from understudy.broker.core.life.recovery import Recovery
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
+from understudy.broker.core.state.record_taking import RecordTaking
 from understudy.broker.log import frame, record
 from understudy.broker.log.again_note import AgainNote
 from understudy.broker.log.kept_log import Batch
@@ -87,6 +88,9 @@ class WatchedLive(LiveOffsets):
     def _body(self, message: Message) -> int:
         """The checksum of a body that comes into a queue; what has moved may share that of a message whose body is paged out."""
         if message.body.__class__ is PagedBodies:
+            recovered: int | None = vars(self.node.node.state.taking).get("left_bodies", {}).get(message.offset)
+            if recovered is not None and not message.moved and not message.place:
+                return recovered
             for queue in self.node.node.state.queues.values():
                 for entry in queue.entries.values():
                     if entry.message.body is message.body and _place(entry.message) == _place(message):
@@ -157,6 +161,7 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
 _put_before_log, _take_again = BrokerState.put_before_log, Recovery._take_again
 _enqueue, _remove, _clear, _take_over = Queue.enqueue, Queue.remove, Queue.clear, Queue.take_over
 _leave = Queue.leave
+_take_enqueue_alone = RecordTaking._take_enqueue_alone
 _know, _forget_counts = Queue.know, Queue.forget_counts
 
 
@@ -245,6 +250,15 @@ def _watched_take_over(self: Queue, place: Queue) -> None:
             live.flip_return(self, entry_id)
 
 
+def _watched_take_enqueue_alone(
+    self: RecordTaking, buf: bytes, at: int, end: int, offset: int, transient: bool
+) -> None:
+    """A recovery leaves a body in the journal: its checksum is kept, by offset."""
+    left: dict[int, int] = vars(self).setdefault("left_bodies", {})
+    left[offset] = crc32(record.decode_enqueue(buf, at + 5, end)[1].content())
+    _take_enqueue_alone(self, buf, at, end, offset, transient)
+
+
 def _watched_put_before_log(self: BrokerState) -> None:
     live = self.live
     if isinstance(live, WatchedLive):
@@ -269,6 +283,7 @@ def watching_queues() -> Iterator[None]:
     Queue.enqueue, Queue.remove = _watched_enqueue, _watched_remove  # type: ignore[method-assign]
     Queue.clear, Queue.take_over = _watched_clear, _watched_take_over  # type: ignore[method-assign]
     Queue.leave = _watched_leave  # type: ignore[method-assign]
+    RecordTaking._take_enqueue_alone = _watched_take_enqueue_alone  # type: ignore[method-assign]
     Queue.know, Queue.forget_counts = _watched_know, _watched_forget_counts  # type: ignore[method-assign]
     try:
         yield
@@ -276,6 +291,7 @@ def watching_queues() -> Iterator[None]:
         Queue.enqueue, Queue.remove = _enqueue, _remove  # type: ignore[method-assign]
         Queue.clear, Queue.take_over = _clear, _take_over  # type: ignore[method-assign]
         Queue.leave = _leave  # type: ignore[method-assign]
+        RecordTaking._take_enqueue_alone = _take_enqueue_alone  # type: ignore[method-assign]
         Queue.know, Queue.forget_counts = _know, _forget_counts  # type: ignore[method-assign]
         BrokerState.put_before_log = _put_before_log  # type: ignore[method-assign]
         Recovery._take_again = _take_again  # type: ignore[method-assign]

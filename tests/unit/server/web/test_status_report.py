@@ -60,7 +60,7 @@ def report_of(core: Core | None) -> StatusReport:
     report = StatusReport(parse('[broker]\nid = "b1"'), {"amqp": 1, "http": 2}, Plugins())
     node = core.node if core is not None else None
     driver = SimpleNamespace(
-        node=node, spill=None, cores=1, sessions=[], carriage=None, journal=None, journal_driver=None
+        node=node, spill=None, bodies=None, cores=1, sessions=[], carriage=None, journal=None, journal_driver=None
     )
     driver.expiry_clock = core.node.broker.clock.expiry_clock if core is not None else ExpiryClock()
     driver.garbage, driver.heap = NoStatistics(), Heap(None)
