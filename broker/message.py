@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from understudy.broker.octets.chunks import named_bytes
 from understudy.broker.log.body_place import AT_OFFSET, NOWHERE
+from understudy.broker.octets.chunks import named_bytes
 
 MESSAGE_BYTES: Final = 256
 """What a message takes at least, besides its properties, its routing key and its body."""
@@ -95,6 +95,7 @@ class Message:
     def begin_parts(self, offset: int) -> None:
         """Record the body in parts, the first of which stands at ``offset``: its type, no ``bytes`` any more, says so."""
         self.offset = offset
+        self.place = NOWHERE
         if type(self.body) is bytes:
             self.body = named_bytes(memoryview(self.body))
 
@@ -105,6 +106,7 @@ class Message:
     def stand_at(self, offset: int) -> None:
         """Count the message at ``offset``: its record's place in the old log means nothing in the new one."""
         self.offset = offset
+
     def may_leave(self, log_start: int) -> bool:
         """True if the body is in memory and in the journal, too. ``log_start``: of the log that goes on.
 
@@ -191,13 +193,14 @@ class MovedMessage(Message):
         self.body = source.body
         self.size = source.size
         self.offset = source.offset
+        self.place = source.place
 
     def carry_body(self, source: Message, offset: int) -> None:
         """Take the body of ``source`` into the record at ``offset``, which carries it once more."""
         self.share_body(source)
         self.offset = offset
+        self.place = AT_OFFSET
 
     def leave_body_out(self, size_bytes: int) -> None:
         """Note the size of a body that its record does not carry."""
         self.size = size_bytes
-        self.place = source.place

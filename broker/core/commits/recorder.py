@@ -9,7 +9,6 @@ from __future__ import annotations
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
-from understudy.broker.log.body_place import NOWHERE
 from understudy.broker.log.record import Group, Prepare, Target
 from understudy.broker.message import Message
 from understudy.broker.octets.chunks import LARGE_BYTES, named_bytes
@@ -60,10 +59,6 @@ class TransactionRecorder:
     def begin_body(self, tx: TxBuffer, message: Message) -> PartedBody:
         """The body of ``message`` is recorded in parts now: by :meth:`body_part` until it is all there, then :meth:`enqueue`."""
         message.begin_parts(self._state.log.end + 1)  # `enqueue` tells by the type of the body
-        message.offset = self._state.log.end + 1
-        message.put_at(NOWHERE)  # no one record carries it
-        if type(message.body) is bytes:  # `enqueue` tells by the type what needs more than that
-            message.body = named_bytes(memoryview(message.body))
         return tx.bodies().begin(message)
 
     def body_part(self, tx: TxBuffer, body: PartedBody, start: int, size: int) -> int:

@@ -321,9 +321,6 @@ class Moving:
         if has_body:
             copy = MovedMessage(message.exchange, message.routing_key, message.properties, b"", message.persistent)
             copy.carry_body(message, broker.log.end + 1)  # it may be in a file, and stays there
-            copy.share_body(message)  # it may be in a file, and stays there
-            copy.offset = broker.log.end + 1
-            copy.put_at(AT_OFFSET)
             offset = broker.log.append(head, copy.properties, message.content())
             self._batch.note_large(copy.size)
         else:
