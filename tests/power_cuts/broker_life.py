@@ -7,18 +7,21 @@ steps of a client leaves the queues as they were; a cut within a step leaves the
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from random import Random
 
 import attrs
 
 from tests.power_cuts.cut_images import CutImages, Image, digest, storage_of
+from tests.power_cuts.faults import FaultyDisk
 from tests.power_cuts.life import BrokenError, TracedDisk
 from tests.power_cuts.openings import Counts
 from tests.unit.core.life.compaction_kit import Held, JournaledCore, held, one_of_each
 from tests.unit.core.moving.speaker import Speaker
 from understudy.broker.amqp.methods import BASIC_ACK, BASIC_NACK, TX_COMMIT, TX_SELECT
 from understudy.broker.log.segment import JournalError
+from understudy.broker.log.storage import StorageFullError
 from understudy.testing.disk import MemoryStorage
 
 SEGMENT_BYTES = 8 << 10
@@ -98,8 +101,8 @@ def _difference(expected: Held, found: Held) -> str:
 class BrokerLife:
     """A broker with a client, and a disk that is watched."""
 
-    def __init__(self, watch: Watch) -> None:
-        self.disk = TracedDisk()
+    def __init__(self, watch: Watch, disk: TracedDisk | None = None) -> None:
+        self.disk = disk or TracedDisk()
         self.core = JournaledCore(self.disk, SEGMENT_BYTES)
         self.speaker = Speaker(self.core)
         for name in ("old", "other", "aside", "fill"):
@@ -136,6 +139,24 @@ def compacting(life: BrokerLife) -> None:
     step("a second pass", core.keep_house)
     step("a third pass", core.keep_house)
     step("the oldest goes", lambda: speaker.get("old"))
+
+
+def fail_in_a_pass(disk: FaultyDisk) -> tuple[BrokerLife, Held]:
+    """Let an operation of a pass fail: the broker that has died of it, and what its clients were told.
+
+    The disk fails from the begin of the pass on; a pass changes nothing that a client sees.
+    """
+    fails_at, disk.fails_at = disk.fails_at, -1
+    life = BrokerLife(Watch(Counts(), Random(0), draws=0), disk)
+    one_of_each(life.core, life.speaker)
+    for number in range(3):
+        life.speaker.publish("old", b"message %d" % number)
+    life.core.fill(life.speaker, kib=24)
+    told = held(life.core.node)
+    disk.seen, disk.fails_at = 0, fails_at
+    with suppress(OSError, JournalError, StorageFullError):
+        life.core.keep_house()
+    return life, told
 
 
 def taking(life: BrokerLife) -> None:

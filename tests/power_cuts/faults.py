@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
@@ -12,7 +12,7 @@ from tests.power_cuts.life import TINY, BrokenError, Life, Script, TracedDisk
 from tests.power_cuts.openings import Openings
 from tests.unit.log.journal_kit import IDENTITY, Recorder
 from understudy.broker.log import journal_recovery
-from understudy.broker.log.journal import JournalFailedError
+from understudy.broker.log.journal import Journal, JournalFailedError
 from understudy.broker.log.segment import JournalError
 from understudy.broker.log.storage import Chunk, StorageFullError
 from understudy.testing.disk import MemoryFile
@@ -197,3 +197,27 @@ def refuse_each_read(image: Image) -> int:
                 return number
             raise BrokenError(f"read {number} fails, and the start goes on")
         number += 1
+
+
+def fail_each_read_of(image: Image, read: Callable[[FaultyDisk, Journal], object]) -> int:
+    """Let each read and opening of a file fail in what a journal that has started reads later; returns how many there are.
+
+    Raises:
+        BrokenError: the error was taken for damage, or for the end.
+    """
+    number = 0
+    while True:
+        disk = FaultyDisk(EIO, -1, ("read", "open"))
+        disk.become(image)
+        journal = journal_recovery.recover(disk, IDENTITY, TINY, Recorder()).journal
+        disk.seen, disk.fails_at = 0, number
+        try:
+            read(disk, journal)
+        except OSError:
+            number += 1
+        except Exception as error:
+            raise BrokenError(f"read {number} fails, and the reader says {error}") from error
+        else:
+            if disk.failed:
+                raise BrokenError(f"read {number} fails, and the reader goes on")
+            return number

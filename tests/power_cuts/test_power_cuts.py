@@ -43,11 +43,11 @@ def test_every_cut_of_every_life_of_three_letters() -> None:
 
 def test_drawn_cuts_of_long_lives() -> None:
     counts = Counts()
-    for seed in (*range(6), 29, 38):
+    for seed in (*range(4), 29, 38):
         sweep_drawn(seed, TINY if seed % 2 else WIDE, counts)
     print(counts)
-    assert counts.states > 3_000
-    assert counts.total > 20_000
+    assert counts.states > 2_000
+    assert counts.total > 15_000
 
 
 @pytest.mark.parametrize("slice_bytes", [1, 128 << 10])
