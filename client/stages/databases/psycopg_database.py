@@ -11,9 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.databases.port import (
     INBOX,
-    LINES,
     OUTBOX,
-    PARKED,
     BlockingSession,
     DatabaseSession,
     RelaySession,
@@ -36,6 +34,7 @@ from understudy.client.stages.databases.tables import (
     extra_of,
     ours,
     row_of,
+    tables_sql,
 )
 from understudy.client.stages.errors import ConfigurationError
 
@@ -43,48 +42,9 @@ C = TypeVar("C", StageConnection, AsyncStageConnection)
 
 CONNECT_TIMEOUT_S: Final = 5
 
-_TABLES: Final = f"""\
-CREATE TABLE IF NOT EXISTS {INBOX} (
-    stage text NOT NULL,
-    message_id text NOT NULL,
-    at_ms bigint NOT NULL,
-    PRIMARY KEY (stage, message_id)
-);
-CREATE INDEX IF NOT EXISTS {INBOX}_by_time ON {INBOX} (at_ms);
-CREATE TABLE IF NOT EXISTS {OUTBOX} (
-    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    id text NOT NULL UNIQUE,
-    from_stage text NOT NULL,
-    from_message text NOT NULL,
-    queue text NOT NULL,
-    stage text NOT NULL,
-    headers text NOT NULL,
-    body bytea NOT NULL,
-    due_ms bigint NOT NULL,
-    stored_ms bigint NOT NULL,
-    lease text,
-    leased_until_ms bigint NOT NULL DEFAULT 0
-);
-CREATE INDEX IF NOT EXISTS {OUTBOX}_by_message ON {OUTBOX} (from_stage, from_message);
-CREATE TABLE IF NOT EXISTS {LINES} (
-    stage text NOT NULL,
-    line_key text NOT NULL,
-    head text NOT NULL,
-    since_ms bigint NOT NULL,
-    PRIMARY KEY (stage, line_key)
-);
-CREATE TABLE IF NOT EXISTS {PARKED} (
-    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    stage text NOT NULL,
-    line_key text NOT NULL,
-    message_id text NOT NULL,
-    headers text NOT NULL,
-    body bytea NOT NULL,
-    parked_ms bigint NOT NULL,
-    UNIQUE (stage, message_id)
-);
-CREATE INDEX IF NOT EXISTS {PARKED}_by_line ON {PARKED} (stage, line_key, seq);
-"""
+_TABLES: Final = tables_sql(
+    text="text", number="bigint", octets="bytea", serial="bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
+)
 _LOCK: Final = 0x5354_4147_4553
 """Workers that start at once make the tables one after the other."""
 CLAIM: Final = f"INSERT INTO {INBOX} (stage, message_id, at_ms) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"  # noqa: S608

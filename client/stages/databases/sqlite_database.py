@@ -12,9 +12,7 @@ import attrs
 from understudy.client.stages.core.envelope import Envelope
 from understudy.client.stages.databases.port import (
     INBOX,
-    LINES,
     OUTBOX,
-    PARKED,
     BlockingSession,
     DatabaseSession,
     RelaySession,
@@ -33,6 +31,7 @@ from understudy.client.stages.databases.tables import (
     ours,
     refuse,
     row_of,
+    tables_sql,
 )
 from understudy.client.stages.errors import ConfigurationError
 
@@ -41,48 +40,9 @@ BUSY_S: Final = 20.0
 MOST_ROWS: Final = 3000
 """Rows in one INSERT: SQLite takes 32,766 values in a statement."""
 
-_TABLES: Final = f"""\
-CREATE TABLE IF NOT EXISTS {INBOX} (
-    stage TEXT NOT NULL,
-    message_id TEXT NOT NULL,
-    at_ms INTEGER NOT NULL,
-    PRIMARY KEY (stage, message_id)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS {INBOX}_by_time ON {INBOX} (at_ms);
-CREATE TABLE IF NOT EXISTS {OUTBOX} (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE,
-    from_stage TEXT NOT NULL,
-    from_message TEXT NOT NULL,
-    queue TEXT NOT NULL,
-    stage TEXT NOT NULL,
-    headers TEXT NOT NULL,
-    body BLOB NOT NULL,
-    due_ms INTEGER NOT NULL,
-    stored_ms INTEGER NOT NULL,
-    lease TEXT,
-    leased_until_ms INTEGER NOT NULL DEFAULT 0
-);
-CREATE INDEX IF NOT EXISTS {OUTBOX}_by_message ON {OUTBOX} (from_stage, from_message);
-CREATE TABLE IF NOT EXISTS {LINES} (
-    stage TEXT NOT NULL,
-    line_key TEXT NOT NULL,
-    head TEXT NOT NULL,
-    since_ms INTEGER NOT NULL,
-    PRIMARY KEY (stage, line_key)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS {PARKED} (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    stage TEXT NOT NULL,
-    line_key TEXT NOT NULL,
-    message_id TEXT NOT NULL,
-    headers TEXT NOT NULL,
-    body BLOB NOT NULL,
-    parked_ms INTEGER NOT NULL,
-    UNIQUE (stage, message_id)
-);
-CREATE INDEX IF NOT EXISTS {PARKED}_by_line ON {PARKED} (stage, line_key, seq);
-"""
+_TABLES: Final = tables_sql(
+    text="TEXT", number="INTEGER", octets="BLOB", serial="INTEGER PRIMARY KEY AUTOINCREMENT", keyed=" WITHOUT ROWID"
+)
 _LEASE: Final = f"""\
 UPDATE {OUTBOX} SET lease = ?, leased_until_ms = ? WHERE seq IN (
     SELECT seq FROM {OUTBOX} AS free WHERE stored_ms < ? AND leased_until_ms < ? AND {EARLIER_IS_FREE.format("?")}

@@ -115,3 +115,57 @@ def extra_of(address: str, extra: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise ConfigurationError(f"{address}: {error}: pip install 'understudy[{extra}]'") from error
+
+
+def tables_sql(*, text: str, number: str, octets: str, serial: str, keyed: str = "") -> str:
+    """The statements that make inbox, outbox, lines and parked messages.
+
+    Args:
+        text: type of a column of texts.
+        number: type of a column of numbers of 64 bits.
+        octets: type of a column of octets.
+        serial: a number that the database gives by itself, as the primary key.
+        keyed: what follows a table that has another primary key.
+    """
+    return f"""\
+CREATE TABLE IF NOT EXISTS {INBOX} (
+    stage {text} NOT NULL,
+    message_id {text} NOT NULL,
+    at_ms {number} NOT NULL,
+    PRIMARY KEY (stage, message_id)
+){keyed};
+CREATE INDEX IF NOT EXISTS {INBOX}_by_time ON {INBOX} (at_ms);
+CREATE TABLE IF NOT EXISTS {OUTBOX} (
+    seq {serial},
+    id {text} NOT NULL UNIQUE,
+    from_stage {text} NOT NULL,
+    from_message {text} NOT NULL,
+    queue {text} NOT NULL,
+    stage {text} NOT NULL,
+    headers {text} NOT NULL,
+    body {octets} NOT NULL,
+    due_ms {number} NOT NULL,
+    stored_ms {number} NOT NULL,
+    lease {text},
+    leased_until_ms {number} NOT NULL DEFAULT 0
+);
+CREATE INDEX IF NOT EXISTS {OUTBOX}_by_message ON {OUTBOX} (from_stage, from_message);
+CREATE TABLE IF NOT EXISTS {LINES} (
+    stage {text} NOT NULL,
+    line_key {text} NOT NULL,
+    head {text} NOT NULL,
+    since_ms {number} NOT NULL,
+    PRIMARY KEY (stage, line_key)
+){keyed};
+CREATE TABLE IF NOT EXISTS {PARKED} (
+    seq {serial},
+    stage {text} NOT NULL,
+    line_key {text} NOT NULL,
+    message_id {text} NOT NULL,
+    headers {text} NOT NULL,
+    body {octets} NOT NULL,
+    parked_ms {number} NOT NULL,
+    UNIQUE (stage, message_id)
+);
+CREATE INDEX IF NOT EXISTS {PARKED}_by_line ON {PARKED} (stage, line_key, seq);
+"""
