@@ -10,8 +10,8 @@ from understudy.broker.log.journal_gate import JournalGate
 from understudy.ha.ha_broker import HaBroker, HaHost
 from understudy.ha.settings import HaSettings
 from understudy.ha.store.coordination import Coordination
-from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.fabric import Fabric
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 
 
 class HaExtension:

@@ -27,9 +27,9 @@ from understudy.ha.settings import HaSettings
 from understudy.ha.showing.events import HaEvent, LinkRefused, LogLetGo, StatusChanged, StoreHoldsGroup, StoreLacksGroup
 from understudy.ha.status import BrokerStatus, since_text
 from understudy.ha.store.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState
-from understudy.replicator.broker_replicator import BrokerReplicator
-from understudy.replicator.disk_claim import DiskClaim
 from understudy.replicator.fabric import Fabric, Link
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.disk_claim import DiskClaim
 from understudy.replicator.wire import UnknownMessageError
 
 NEWER_PEER = (UnknownKindError, UnknownExchangeTypeError, UnknownMessageError, NoteFormatError)

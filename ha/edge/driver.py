@@ -40,8 +40,8 @@ from understudy.ha.store.nodes import Paths
 from understudy.replicator.direct.driver import DirectFabric, LinkSettings
 from understudy.replicator.direct.link import DirectLink
 from understudy.replicator.direct.unix_socket import SOCKET_NAME
-from understudy.replicator.disk_claim import DiskClaim
 from understudy.replicator.fabric import Link
+from understudy.replicator.receiving.disk_claim import DiskClaim
 
 __all__ = ["EdgeHost", "HaDriver", "LinkPortError"]
 

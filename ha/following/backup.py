@@ -20,8 +20,8 @@ from understudy.ha.showing.events import HaEvent, LogLacksRecords
 from understudy.ha.status import BrokerStatus
 from understudy.ha.store.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState, bar_text
 from understudy.replicator import wire
-from understudy.replicator.broker_replicator import BrokerReplicator, StableCutError
 from understudy.replicator.fabric import Fabric, Link
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator, StableCutError
 
 
 class BackupHost(Protocol):

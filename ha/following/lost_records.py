@@ -10,7 +10,7 @@ from __future__ import annotations
 import attrs
 
 from understudy.replicator import wire
-from understudy.replicator.disk_claim import DiskClaim
+from understudy.replicator.receiving.disk_claim import DiskClaim
 
 
 @attrs.frozen(kw_only=True)

@@ -17,9 +17,9 @@ from understudy.ha.showing.events import BackupResumes, CatchUpBegins, HaEvent, 
 from understudy.ha.status import BrokerStatus
 from understudy.ha.store.coordination import BrokerId, bar_text
 from understudy.replicator import wire
-from understudy.replicator.catch_up import CatchUp, bytes_to_bring
 from understudy.replicator.fabric import Link
-from understudy.replicator.log_sender import LogSender
+from understudy.replicator.sending.catch_up import CatchUp, bytes_to_bring
+from understudy.replicator.sending.log_sender import LogSender
 
 
 class AdmissionHost(Protocol):

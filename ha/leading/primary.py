@@ -47,8 +47,8 @@ from understudy.ha.status import BrokerStatus
 from understudy.ha.store.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState, bar_text
 from understudy.observers.transaction_observer import HaTransactionObserverFactory
 from understudy.replicator import wire
-from understudy.replicator.catch_up import CatchUp
 from understudy.replicator.fabric import Link
+from understudy.replicator.sending.catch_up import CatchUp
 
 ACK_KIND = bytes((wire.ACK,))
 EXPLAIN_EVERY_MS = 500

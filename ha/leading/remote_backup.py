@@ -19,9 +19,9 @@ from understudy.ha.leading.queue_guard import QueueGuard
 from understudy.ha.leading.tx_tracker import TxTrackers
 from understudy.ha.status import BrokerStatus
 from understudy.replicator import wire
-from understudy.replicator.catch_up import CatchUp
 from understudy.replicator.fabric import Link
-from understudy.replicator.log_sender import LogSender
+from understudy.replicator.sending.catch_up import CatchUp
+from understudy.replicator.sending.log_sender import LogSender
 from understudy.replicator.tx_queue import tx_queue_name
 
 OUTSIZE_BYTES_PER_MS: Final = 16 << 10

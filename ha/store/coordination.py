@@ -18,7 +18,7 @@ from typing import Protocol
 import attrs
 
 from understudy.broker.errors import UnderstudyError
-from understudy.replicator.disk_claim import DiskClaim
+from understudy.replicator.receiving.disk_claim import DiskClaim
 
 BrokerId = str
 

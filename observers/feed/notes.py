@@ -16,8 +16,8 @@ from understudy.observers.feed.context import NO_QUEUE, FeedContext
 from understudy.observers.feed.event_stream import EventStream, runs_of
 from understudy.observers.feed.records import RecordEvents
 from understudy.replicator import group_notes, snapshot, wire
-from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.group_notes import EpochSeen, No
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 
 _U32: Final = Struct(">I")
 

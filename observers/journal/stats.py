@@ -20,7 +20,7 @@ from understudy.broker.log import journal_gate, record
 from understudy.broker.log.again_note import AgainNote
 from understudy.broker.log.journal_tail import JournalTail, SegmentBegun
 from understudy.broker.log.storage import Storage
-from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 from understudy.replicator.tx_queue import tx_queue_name
 
 _NOT_APPLIED = "records that are not applied"

@@ -32,7 +32,7 @@ from understudy.ha.store.edge.zookeeper.access import Access
 from understudy.ha.store.edge.zookeeper.admin import ZooKeeperAdmin
 from understudy.ha.store.edge.zookeeper.store import ZooKeeperCoordination
 from understudy.ha.trial.edge.zookeeper_servers import Ensemble
-from understudy.replicator.disk_claim import DiskClaim
+from understudy.replicator.receiving.disk_claim import DiskClaim
 
 pytestmark = pytest.mark.integration
 

@@ -7,7 +7,7 @@ is owed anew. Each message is a QUEUE piece, read from the primary's live queue 
 is taken; PIECE_ACK and the trackers, which wait for it, are in the condition of the guard (set_steps): a broker is not
 guarded before it has all pieces.
 
-Sources: DESIGN 4 and 5 (tx catch-up); replicator/catch_up.py, replicating_subscription.py, tx_replicating_subscription.py,
+Sources: DESIGN 4 and 5 (tx catch-up); replicator/sending/catch_up.py, replicating_subscription.py, tx_replicating_subscription.py,
 queue_replicator.py, broker_replicator.py (_take_base, _caught_up).
 """
 

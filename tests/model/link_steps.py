@@ -4,8 +4,8 @@ A link carries messages in order. What is said is heard at once or not at all: a
 was sent late, since what it says (records, an acknowledged offset, a stable position) never becomes untrue on its link. What
 the fsync of a backup delays is the acknowledgement alone, so append and fsync are one step unless ``Bounds.split`` asks.
 
-Sources: DESIGN 3 to 5; replicator/broker_replicator.py, replicator/log_sender.py, ha/leading/admission.py (synchronize),
-ha/leading/primary.py (_refused).
+Sources: DESIGN 3 to 5; replicator/receiving/broker_replicator.py, replicator/sending/log_sender.py,
+ha/leading/admission.py (synchronize), ha/leading/primary.py (_refused).
 """
 
 from __future__ import annotations

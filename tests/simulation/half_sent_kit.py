@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.simulator.scenario import Scenario, SimNode
-from understudy.replicator.catch_up import CatchUp
+from understudy.replicator.sending.catch_up import CatchUp
 
 EVENTS = 30
 

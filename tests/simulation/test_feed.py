@@ -21,7 +21,7 @@ from understudy.broker.log.journal_recovery import scan
 from understudy.observers import events_schema as schema
 from understudy.observers.events_schema import Event, event_name
 from understudy.observers.feed.reader import FeedReader
-from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 from understudy.testing.disk import MemoryStorage
 
 SEEDS = (2, 4, 5, 20, 122, 175)

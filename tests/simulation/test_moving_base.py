@@ -10,8 +10,8 @@ import pytest
 from tests.simulation.half_sent_kit import BODIES, catch_up_of, half_sent
 from tests.simulator.scenario import MS, PERSISTENT, Scenario, SimNode, calls, scenario
 from understudy.replicator import wire
-from understudy.replicator.catch_up import CatchUp
 from understudy.replicator.id_set import IdSet
+from understudy.replicator.sending.catch_up import CatchUp
 
 BASES_AT_MOST = 12
 LOAD_FOR_MS = 3_000

@@ -21,7 +21,7 @@ from understudy.broker.core.queues.paging import PAGING, PagingLimits
 from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.log import live_offsets
 from understudy.broker.log.journal import JournalOptions
-from understudy.replicator import catch_up
+from understudy.replicator.sending import catch_up
 
 FAULTS = {
     "crash-primary": 5,

@@ -53,8 +53,8 @@ from understudy.ha.settings import HaSettings
 from understudy.ha.showing.events import BackupNotReady, HaEvent, TrackerAdded, TrackerCleared, TransactionRefused
 from understudy.ha.status import BrokerStatus, explained, since_text
 from understudy.ha.store.coordination import BrokerInfo
-from understudy.replicator.broker_replicator import BrokerReplicator
-from understudy.replicator.disk_claim import DiskClaim
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.disk_claim import DiskClaim
 from understudy.testing.coordinator_kit.kit_client import AnyUser
 from understudy.testing.disk import MemoryStorage, PowerCutError
 

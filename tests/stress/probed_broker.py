@@ -29,7 +29,7 @@ from understudy.broker.server.process.heap import Heap
 from understudy.broker.server.process.run import serve
 from understudy.broker.server.sockets.client_session import ClientSession
 from understudy.broker.server.turn.node_driver import NodeDriver
-from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 
 BEAT_S = 0.002
 WORST = 10

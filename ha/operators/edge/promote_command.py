@@ -25,8 +25,8 @@ from understudy.broker.server.files.file_storage import FileStorage
 from understudy.ha.operators.unclean import PromotionRefusedError, Survivor, check, losses, others_that_count
 from understudy.ha.store.coordination import BrokerId, BrokerInfo, StoreAdmin
 from understudy.ha.store.edge.stores import store_admin
-from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.direct.unix_socket import split_address
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 
 MAX_MIN_INSYNC = 64
 DIAL_S: Final = 1.0

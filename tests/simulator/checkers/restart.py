@@ -19,7 +19,7 @@ from understudy.broker.core.state import BrokerState
 from understudy.broker.log.journal import JournalOptions
 from understudy.broker.log.journal_recovery import recover
 from understudy.broker.log.segment import JournalIdentity
-from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 
 if TYPE_CHECKING:
     from tests.simulator.sim_node import SimNode

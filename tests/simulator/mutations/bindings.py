@@ -15,7 +15,7 @@ from understudy.broker.core.topology import copies, routing
 from understudy.broker.core.topology.exchanges import Exchange, ExchangeBinding
 from understudy.broker.core.topology.registry import TopologyImage
 from understudy.broker.log import record
-from understudy.replicator import catch_up
+from understudy.replicator.sending import catch_up
 
 
 @mutation("routing")

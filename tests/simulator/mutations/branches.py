@@ -15,7 +15,7 @@ from understudy.broker.core.state import BrokerState
 from understudy.broker.core.state.record_taking import RecordTaking
 from understudy.broker.transactions.dtx_branch import BranchName, Owner
 from understudy.broker.transactions.tx_buffer import TxBuffer
-from understudy.replicator.tx_replicating_subscription import TxReplicatingSubscription
+from understudy.replicator.sending.tx_replicating_subscription import TxReplicatingSubscription
 
 
 @mutation("G1", "G2", "G4", "G5", "G7")

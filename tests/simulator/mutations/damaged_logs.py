@@ -13,8 +13,8 @@ from understudy.ha.leading.primary import Primary
 from understudy.ha.leading.remote_backup import RemoteBackup
 from understudy.ha.store.coordination import GroupState
 from understudy.replicator import wire
-from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.fabric import Link
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 
 
 @mutation("G4", "G6", "G7", "G1")

@@ -14,7 +14,7 @@ from understudy.broker.log import frame, journal_gate, journal_recovery, record
 from understudy.broker.log.frame import BatchHeader
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 from understudy.ha.leading.primary import Primary
-from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 from understudy.testing.disk import MemoryFile
 
 

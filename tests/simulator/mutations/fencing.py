@@ -10,8 +10,8 @@ from tests.simulator.mutations.mutation import Bug, mutation
 from understudy.ha.leading.primary import Primary
 from understudy.ha.store.coordination import Answer, GroupState
 from understudy.replicator import wire
-from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.fabric import Link
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 
 
 @mutation("G6", "G7", "G4", "G2", required=True)

@@ -17,7 +17,7 @@ from understudy.broker.core.state.applying import Applying
 from understudy.broker.log import record
 from understudy.broker.log.move_record import Move
 from understudy.broker.message import Message, MovedMessage
-from understudy.replicator.catch_up import CatchUp
+from understudy.replicator.sending.catch_up import CatchUp
 
 
 @mutation("G1", "G2", "G7")

@@ -14,9 +14,9 @@ from understudy.broker.transactions.xa_status import XaStatus
 from understudy.ha.ha_broker import HaBroker
 from understudy.ha.leading.remote_backup import RemoteBackup
 from understudy.replicator import wire
-from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.fabric import Link
-from understudy.replicator.transaction_replicator import TransactionReplicator, Vote
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.transaction_replicator import TransactionReplicator, Vote
 
 
 @mutation("G4")

@@ -22,13 +22,13 @@ from understudy.ha.leading import remote_backup
 from understudy.ha.leading.admission import Admission
 from understudy.ha.leading.remote_backup import JOINING, BackupEvent, BackupState, RemoteBackup
 from understudy.replicator import snapshot, wire
-from understudy.replicator.broker_replicator import BrokerReplicator
 from understudy.replicator.fabric import Link
 from understudy.replicator.id_set import IdSet
-from understudy.replicator.log_sender import LogSender
-from understudy.replicator.queue_replicator import QueueReplicator
-from understudy.replicator.replicating_subscription import ReplicatingSubscription
-from understudy.replicator.transaction_replicator import TransactionReplicator
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.queue_replicator import QueueReplicator
+from understudy.replicator.receiving.transaction_replicator import TransactionReplicator
+from understudy.replicator.sending.log_sender import LogSender
+from understudy.replicator.sending.replicating_subscription import ReplicatingSubscription
 
 
 @mutation("liveness")

@@ -21,7 +21,7 @@ from understudy.broker.log.return_record import Returned, ReturnGroup
 from understudy.broker.message import DelayedMessage, Message
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.replicator import snapshot
-from understudy.replicator.replicating_subscription import ReplicatingSubscription
+from understudy.replicator.sending.replicating_subscription import ReplicatingSubscription
 
 
 @mutation("G1", "returns")

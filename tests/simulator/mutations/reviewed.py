@@ -20,10 +20,10 @@ from understudy.ha.leading.admission import Admission
 from understudy.ha.leading.primary import Primary
 from understudy.ha.leading.remote_backup import RemoteBackup
 from understudy.replicator import wire
-from understudy.replicator.broker_replicator import BrokerReplicator
-from understudy.replicator.catch_up import CatchUp
 from understudy.replicator.fabric import Link
-from understudy.replicator.refill import Refill
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.refill import Refill
+from understudy.replicator.sending.catch_up import CatchUp
 
 
 @mutation("G1", "G2", "G3")

@@ -22,7 +22,7 @@ from understudy.broker.message import Message
 from understudy.broker.transactions import outcome_query
 from understudy.broker.transactions.outcomes import Outcome, Outcomes
 from understudy.broker.transactions.tx_buffer import TxBuffer
-from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 
 
 @mutation("G1", "G2", "G5", required=True)

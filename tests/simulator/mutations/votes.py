@@ -7,9 +7,9 @@ from understudy.broker.core.commits.transactions import Transactions
 from understudy.broker.transactions.tx_buffer import TxBuffer, TxState
 from understudy.ha.leading.primary import Primary
 from understudy.ha.leading.remote_backup import RemoteBackup
-from understudy.replicator.broker_replicator import BrokerReplicator
-from understudy.replicator.transaction_replicator import TransactionReplicator, Vote
-from understudy.replicator.tx_replicating_subscription import TxReplicatingSubscription
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.transaction_replicator import TransactionReplicator, Vote
+from understudy.replicator.sending.tx_replicating_subscription import TxReplicatingSubscription
 
 
 @mutation("G2", "G4")

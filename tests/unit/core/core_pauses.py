@@ -23,7 +23,7 @@ from understudy.broker.log import frame
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.octets.chunks import LARGE_BYTES, LargeBuffer, named_bytes
 from understudy.replicator import wire
-from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 
 QUEUE: Final = "long"
 AT_ONCE: Final = 500

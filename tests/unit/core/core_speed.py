@@ -26,7 +26,7 @@ from understudy.broker.log import frame
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.observers.transaction_observer import HaTransactionObserverFactory
 from understudy.replicator import wire
-from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 
 CLIENTS: Final = 8
 AT_ONCE: Final = 10

@@ -7,7 +7,7 @@ from understudy.broker.log import frame, record
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.message import Message
 from understudy.replicator import wire
-from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 
 QUEUE = 1 << 40 | 1
 TX = 1 << 40 | 2

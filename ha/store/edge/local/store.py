@@ -44,7 +44,7 @@ from understudy.ha.store.coordination import (
     StoreError,
 )
 from understudy.ha.store.group_changes import MAX_HISTORY, anew_text, change_text
-from understudy.replicator.disk_claim import DiskClaim
+from understudy.replicator.receiving.disk_claim import DiskClaim
 
 SCHEMA_VERSION: Final = 2
 APPLICATION_ID: Final = 0x55535459  # "USTY"

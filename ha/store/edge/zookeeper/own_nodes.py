@@ -37,7 +37,7 @@ from understudy.ha.store.nodes import (
     encode_readiness,
 )
 from understudy.ha.store.zookeeper_requests import NodeExistsError, NoNodeError, VersionError
-from understudy.replicator.disk_claim import DiskClaim
+from understudy.replicator.receiving.disk_claim import DiskClaim
 
 PROMOTABLE: Final = frozenset({BrokerStatus.READY.value, BrokerStatus.ACTIVE.value})
 

@@ -10,8 +10,8 @@ from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, record
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.replicator import wire
-from understudy.replicator.broker_replicator import BrokerReplicator
-from understudy.replicator.catch_up import CatchUp
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
+from understudy.replicator.sending.catch_up import CatchUp
 
 
 class Port:

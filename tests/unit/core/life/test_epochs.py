@@ -9,7 +9,7 @@ from understudy.broker.log import frame, record
 from understudy.broker.log.position import ID_EPOCH_SHIFT
 from understudy.broker.message import Message
 from understudy.broker.transactions.outcomes import Outcomes
-from understudy.replicator.refill import Refill
+from understudy.replicator.receiving.refill import Refill
 
 EMPTY = b"\x00\x00\x00\x00"
 

@@ -18,7 +18,7 @@ from understudy.broker.log import frame, journal_gate, record
 from understudy.broker.log.journal_gate import NoteFormatError, UnknownNoteError
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.log import journal_form
-from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 
 
 def test_messages_for_a_queue_that_was_declared_in_the_gap() -> None:

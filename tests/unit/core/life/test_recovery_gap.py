@@ -14,7 +14,7 @@ from understudy.broker.core.limits import Limits
 from understudy.broker.log import frame, journal_gate, record
 from understudy.broker.transactions.outcomes import Outcome
 from understudy.replicator import group_notes, wire
-from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 
 
 def test_a_cut_of_topology_leaves_the_places_that_are_held_for_queues_of_the_gap() -> None:

@@ -41,7 +41,7 @@ from understudy.broker.core.queues.id_window import IdWindow
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import record
-from understudy.replicator.refill import Refill
+from understudy.replicator.receiving.refill import Refill
 
 ONCE = {"x-message-deduplication": True}
 WALL_MS = 1_700_000_000_000

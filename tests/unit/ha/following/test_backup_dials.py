@@ -10,7 +10,7 @@ from understudy.broker.core.state import BrokerState
 from understudy.ha.following.backup import Backup
 from understudy.ha.settings import HaSettings
 from understudy.ha.store.coordination import BrokerInfo, GroupState
-from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 
 GROUP = GroupState(epoch=5, primary="b1", members=("b1", "b2", "b3"), version=9, min_insync=1, founding=7)
 RUNNING = {

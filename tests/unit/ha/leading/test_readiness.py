@@ -16,8 +16,8 @@ from understudy.ha.leading.backup_readiness import BackupReadiness
 from understudy.ha.leading.remote_backup import RemoteBackup
 from understudy.ha.showing.feed_facts import HaFacts
 from understudy.replicator import wire
-from understudy.replicator.log_sender import LogSender
-from understudy.replicator.refill import Refill
+from understudy.replicator.receiving.refill import Refill
+from understudy.replicator.sending.log_sender import LogSender
 
 
 class SilentLink:

@@ -21,9 +21,9 @@ from understudy.ha.leading.remote_backup import (
     BackupState,
     RemoteBackup,
 )
-from understudy.replicator import log_sender
-from understudy.replicator.catch_up import CatchUp
-from understudy.replicator.log_sender import LogSender
+from understudy.replicator.sending import log_sender
+from understudy.replicator.sending.catch_up import CatchUp
+from understudy.replicator.sending.log_sender import LogSender
 
 TX = 1 << ID_EPOCH_SHIFT | 45
 QUEUE = 1 << ID_EPOCH_SHIFT | 4

@@ -29,7 +29,7 @@ from understudy.ha.store.edge.local import processes as local_processes
 from understudy.ha.store.edge.local.processes import is_alive, machine_ms, this_process
 from understudy.ha.store.edge.local.store import BrokerRow, CoordinationStore, Process, StoreBusyError
 from understudy.ha.store.group_changes import MAX_HISTORY
-from understudy.replicator.disk_claim import DiskClaim
+from understudy.replicator.receiving.disk_claim import DiskClaim
 
 ROOT = Path(__file__).parents[4]
 LIMIT_S = 20.0

@@ -21,7 +21,7 @@ from understudy.ha.store.nodes import (
     encode_history,
     newest,
 )
-from understudy.replicator.disk_claim import DiskClaim
+from understudy.replicator.receiving.disk_claim import DiskClaim
 
 FIRST = GroupState(epoch=1, primary="b1", members=("b1", "b2"), version=1, min_insync=1, founding=7)
 PATH = "/understudy/g/group"

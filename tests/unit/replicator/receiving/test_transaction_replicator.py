@@ -14,7 +14,7 @@ from understudy.broker.log import record
 from understudy.broker.log.record import Prepare
 from understudy.broker.message import Message
 from understudy.broker.transactions.tx_buffer import TxBuffer
-from understudy.replicator.transaction_replicator import TransactionReplicator
+from understudy.replicator.receiving.transaction_replicator import TransactionReplicator
 
 TX = 1 << 40 | 1
 

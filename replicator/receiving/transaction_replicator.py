@@ -8,7 +8,7 @@ from enum import Enum
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.transactions.tx_buffer import Event, TxBuffer
-from understudy.replicator.queue_replicator import QueueReplicator
+from understudy.replicator.receiving.queue_replicator import QueueReplicator
 
 
 class Vote(Enum):

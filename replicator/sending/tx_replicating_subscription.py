@@ -13,7 +13,7 @@ from understudy.broker.transactions.body_parts import PartedBody, Place
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.replicator import snapshot, wire
 from understudy.replicator.id_set import IdSet
-from understudy.replicator.replicating_subscription import ReplicatingSubscription
+from understudy.replicator.sending.replicating_subscription import ReplicatingSubscription
 from understudy.replicator.tx_queue import tx_queue_name
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.core.life.recovery_kit import KeptJournal
-from tests.unit.replicator.test_broken_base import REFUSALS
+from tests.unit.replicator.receiving.test_broken_base import REFUSALS
 from understudy.broker.core.life.node import BrokerNode
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, record
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.replicator import wire
-from understudy.replicator.broker_replicator import BrokerReplicator
-from understudy.replicator.refill import Refill
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.refill import Refill
 
 QUEUE = 1 << 40 | 1
 OTHER = 1 << 40 | 2

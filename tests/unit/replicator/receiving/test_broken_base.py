@@ -16,7 +16,7 @@ from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame, record
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.replicator import wire
-from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 
 REFUSALS = (UnderstudyError, struct.error, ValueError, IndexError, OverflowError)
 """As `HaBroker.link_message` has them."""

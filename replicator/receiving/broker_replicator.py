@@ -35,12 +35,12 @@ from understudy.broker.log.repaired_note import RepairedNote
 from understudy.broker.octets.chunks import as_large, named_bytes
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.replicator import group_notes, snapshot, wire
-from understudy.replicator.disk_claim import DiskClaim
 from understudy.replicator.group_notes import NOTES_FORMAT, EpochSeen, No
-from understudy.replicator.queue_replicator import QueueReplicator
-from understudy.replicator.refill import Refill
+from understudy.replicator.receiving.disk_claim import DiskClaim
+from understudy.replicator.receiving.queue_replicator import QueueReplicator
+from understudy.replicator.receiving.refill import Refill
+from understudy.replicator.receiving.transaction_replicator import TransactionReplicator, Vote
 from understudy.replicator.snapshot import Brought, put_at_note
-from understudy.replicator.transaction_replicator import TransactionReplicator, Vote
 from understudy.replicator.tx_queue import tx_queue_name
 
 _U32: Final = Struct(">I")

@@ -11,7 +11,7 @@ from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.log import Log
 from understudy.broker.message import Message
 from understudy.replicator import wire
-from understudy.replicator.log_sender import LogSender
+from understudy.replicator.sending.log_sender import LogSender
 
 QUEUE = 1 << 40 | 1
 KEPT_BYTES = 1 << 20

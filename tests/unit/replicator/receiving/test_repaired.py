@@ -6,7 +6,7 @@ from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, journal_gate
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.broker.log.repaired_note import RepairedNote
-from understudy.replicator.broker_replicator import BrokerReplicator
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 
 NOTE = RepairedNote(epoch=9, kept=40, lost=70, of_group=True)
 RESTART = frame.encode_cut(0, journal_gate.RESTART + bytes(8))[frame.NOTE_HEADER_BYTES :]

@@ -24,8 +24,8 @@ from understudy.broker.log import record
 from understudy.broker.log.move_record import Move
 from understudy.replicator import wire
 from understudy.replicator.id_set import IdSet
-from understudy.replicator.replicating_subscription import ReplicatingSubscription, brought_bytes
-from understudy.replicator.tx_replicating_subscription import TxReplicatingSubscription
+from understudy.replicator.sending.replicating_subscription import ReplicatingSubscription, brought_bytes
+from understudy.replicator.sending.tx_replicating_subscription import TxReplicatingSubscription
 
 PIECE_BYTES = 256 << 10
 IN_FLIGHT_BYTES = 8 * PIECE_BYTES

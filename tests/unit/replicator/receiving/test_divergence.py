@@ -10,7 +10,7 @@ from understudy.broker.core.state import BrokerState
 from understudy.broker.log import frame, record
 from understudy.broker.log.journal_gate import JournalGate
 from understudy.replicator import wire
-from understudy.replicator.broker_replicator import BrokerReplicator, StableCutError
+from understudy.replicator.receiving.broker_replicator import BrokerReplicator, StableCutError
 
 QUEUE = 1 << 40 | 1
 EMPTY = b"\x00\x00\x00\x00"

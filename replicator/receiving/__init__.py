@@ -1,0 +1,1 @@
+"""The backup's end of the conversation: the log that comes, catch-ups, refills, votes."""

@@ -1,0 +1,1 @@
+"""The primary's end of the conversation: the stream of batches, and catch-ups beside it."""
