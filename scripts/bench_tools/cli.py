@@ -220,8 +220,8 @@ def _run_pairs(options: argparse.Namespace, work: Path) -> int:
     rows = select_rows(options.rows or pairs.DEFAULT_ROWS)
     if machine.filesystem_of(work) == "tmpfs":
         raise BenchError(f"{work} is on tmpfs, where fsync costs nothing; give a folder on a disk with --work")
-    if any(row.tool != "txgen" for row in rows):
-        raise BenchError("pairs take rows of txgen alone: these count what is queued")
+    if any(row.tool != "txgen" or row.mode in ("flow", "rpc") for row in rows):
+        raise BenchError("pairs take rows of txgen that do not consume: these count what is queued")
     details = {"feed off": "", "feed on": "roles", "feed messages": "messages"}
 
     def make_side(name: SideName, number: int) -> Side:
