@@ -20,7 +20,17 @@ class CoreExtension(Protocol):
         """The empty state, before recovery."""
 
     def replay_note(self, kind: int, payload: bytes, place: int) -> None:
-        """Recovery: a note that this extension wrote, and its place in the journal, 0 if that is not known (`body_place`)."""
+        """Recovery: a note, in the journal's order.
+
+        Args:
+            kind: none of `journal_gate.OWN_KINDS`, so the extension wrote the note; or REPAIRED; or `frame.KIND_CUT`, behind which
+                the log begins anew.
+            payload: of the note.
+            place: of the note in the journal, 0 if that is not known (`body_place`).
+
+        Raises:
+            UnknownNoteError, NoteFormatError: the extension does not know the note. The start is refused.
+        """
 
     def replay_extras(self, payload: bytes, at: int) -> None:
         """Recovery: what :meth:`extras` gave to a checkpoint."""

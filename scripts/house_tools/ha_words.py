@@ -1,4 +1,8 @@
-"""Words of the HA plugin in ``broker/``, which is to know nothing of it."""
+"""Words of the HA plugin in ``broker/``, which is to know nothing of it.
+
+What is left is what users see: keys and roles in ``/status``, texts of commands, sections of the configuration, metrics, arguments
+of queues and consumers.
+"""
 
 from __future__ import annotations
 
