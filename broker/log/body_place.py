@@ -3,8 +3,8 @@
 `Message.place` is `AT_OFFSET` as long as the message's record is in the log that goes on. It is `NOWHERE` if no journal gives
 the body back. Else it is a positive number, made here, of one of two kinds:
 
-- in a note: the message was written again by a compaction, or came with a piece of a catch-up;
-- before a restart: its record stands in a log that a catch-up has ended (a CUT to 0), at the offset that it had there.
+- in a note: the message was written again by a compaction, or came in a note of a plugin;
+- before a restart: its record stands in a log that has ended (a CUT to 0), at the offset that it had there.
 
 A *frame's place* is one number, too: the segment's number and the frame's first byte in it. 0 is no frame.
 """

@@ -150,7 +150,7 @@ def live_until(cuts: Iterable[CutMark], last: int, number: int, position: int) -
 class EndedLog:
     """A log that stands in the journal before a CUT to 0, as far as bodies are read from it.
 
-    A catch-up begins the log anew. What a broker held before stays in its queues, and the records that brought it stay in the
+    The log may begin anew. What a broker held before stays in its queues, and the records that brought it stay in the
     journal as long as they are needed. But no offset of the new log leads there.
 
     Attributes:
