@@ -17,7 +17,7 @@ from tests.simulator.nemesis.at_network import Partition, StoreOutage
 from tests.simulator.nemesis.strike import Struck
 from tests.simulator.scenario_command import FOLDER
 from tests.simulator.seed_run import SeedResult, run_seed
-from tests.simulator.shrinking import Finding, HoldsError, Script, read, shrink
+from tests.simulator.shrinking import Finding, Script, read, shrink
 from tests.simulator.shrinking.ddmin import ddmin
 from tests.simulator.shrinking.shrinker import among
 
@@ -133,15 +133,13 @@ def test_a_failure_at_the_end_is_shrunk_too(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(SimCluster, "final_check", check)
     seed = next(seed for seed in range(40) if not run_seed(seed).held)
-    shrunk = shrink(seed, most_runs=60)
+    shrunk = shrink(seed, most_runs=12)
     assert [struck.strike.verb for struck in shrunk.after.strikes] == ["crash"]
     assert shrunk.after.leave_ms is not None
     assert shrunk.after.finds == Finding("G2", "tests/simulation/test_shrinking")
 
 
 def test_a_seed_that_holds_is_not_shrunk(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(HoldsError, match="seed 1 holds: there is nothing to shrink"):
-        shrink(1)
     assert main(["--shrink", "--seed", "1"]) == 1
     assert "seed 1 holds: there is nothing to shrink" in capsys.readouterr().err
 
