@@ -118,6 +118,10 @@ class Message:
             and isinstance(self.body, _IN_MEMORY)
         )
 
+    def share_properties(self, known: dict[bytes, bytes]) -> None:
+        """Hold equal properties as one object: many messages have the same, of 60 octets each."""
+        self.properties = known.setdefault(self.properties, self.properties)
+
     def page_out(self, bodies: SpilledBody) -> None:
         """Let the body go from memory; ``bodies`` gives it back."""
         self.body = bodies

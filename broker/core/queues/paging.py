@@ -1,9 +1,9 @@
 """Paging: bodies leave the memory when queues hold much, and come back ahead of the consumers.
 
 **Out.** When more lies in queues than `PagingLimits.watermark_bytes`, a sweep goes through the queues, a page of entries at a time
-between turns. Bodies that are in the journal leave the memory (`PagedBodies`). The messages that consumers of a queue get next
-stay, and the newest: who keeps up never waits for a disk. A sweep does not come back to pages that it has passed, so a message
-that was brought back stays until it leaves its queue.
+between turns. Bodies that are in the journal leave the memory (`PagedBodies`), and equal properties are held once. The messages
+that consumers of a queue get next stay, and the newest: a consumer that keeps up never waits for a disk. A sweep does not come
+back to pages that it has passed, so a message that was brought back stays until it leaves its queue.
 
 **In.** When the message that a consumer is to get is paged out, the queue *fetches*: it hands out nothing until the bodies of
 that message and of those behind it are there. They are read in another thread. While consumers take one window the next is
@@ -37,6 +37,8 @@ QUEUE_STEPS: Final = 8
 """To come to a queue takes as much as so many entries."""
 TICKS: Final = 5
 """A sweep begins when so many ticks have passed since the last."""
+MOST_PROPERTIES: Final = 4_096
+"""So many different properties are known to a sweep, that messages share."""
 _DONE: Final = object()
 
 
@@ -91,6 +93,7 @@ class Paging:
         self._limits = limits
         self._sweep: Iterator[None] | None = None
         self._rest = 0
+        self._properties: dict[bytes, bytes] = {}
         self._recovered_bytes = 0
         self._recovers_deep = False
 
@@ -152,8 +155,12 @@ class Paging:
         least = limits.least_bytes
         first = queue.first_behind(limits.head_messages, limits.window_bytes) if queue.consumers else 0
         end = self._tail_begins(page) if newest else None
+        known = self._properties
+        if len(known) > MOST_PROPERTIES:
+            known.clear()
         for entry in page.values():
             message = entry.message
+            message.share_properties(known)
             if (
                 message.size >= least
                 and entry.id >= first

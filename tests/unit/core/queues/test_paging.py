@@ -76,6 +76,14 @@ def test_nothing_leaves_below_the_watermark() -> None:
     assert core.paged("q") == [False] * 10
 
 
+def test_messages_of_a_deep_queue_share_equal_properties() -> None:
+    core, client = filled(3)
+    publish(client, "q", 4, 5, message_id="own")
+    core.sweep()
+    held = {id(entry.message.properties) for entry in core.named("q").entries.values()}
+    assert len(held) == 2
+
+
 def test_small_bodies_and_the_newest_stay() -> None:
     core, _ = filled(10, limits(least_bytes=8, tail_bytes=len(body(8)) + len(body(9)) + 1))
     expected = [len(body(number)) >= 8 for number in range(8)] + [False, False]
