@@ -125,8 +125,7 @@ def record_differing(places: DataFrame) -> DataFrame:
         F.col("usual"),
         F.when(same, F.concat(F.lit(", with another "), "fields")).otherwise(""),
     )
-    columns = {name: F.col(name) for name in ("broker", "epoch", "offset")}
-    return violations(places.withColumn("tx", F.lit("")), "G2", "record_differing", text, **columns)
+    return violations(places.withColumn("tx", F.lit("")), "G2", "record_differing", text, "broker", "epoch", "offset")
 
 
 def logged_unreplicated(records: DataFrame) -> DataFrame:
@@ -139,8 +138,9 @@ def logged_unreplicated(records: DataFrame) -> DataFrame:
         "queue %s is declared as not replicated, and the log of %s has %d records of its messages, from offset %d on",
         *("queue", "broker", "records", "offset"),
     )
-    columns = {name: F.col(name) for name in ("broker", "queue", "epoch", "offset")}
-    return violations(records.withColumn("tx", F.lit("")), "G2", "logged_unreplicated", text, **columns)
+    return violations(
+        records.withColumn("tx", F.lit("")), "G2", "logged_unreplicated", text, "broker", "queue", "epoch", "offset"
+    )
 
 
 def refused(refusals: DataFrame) -> DataFrame:

@@ -171,8 +171,7 @@ def confirmed_nowhere(places: DataFrame) -> DataFrame:
         "%s told a publisher in epoch %d that the message at offset %d is safe, and the log has no such message there",
         *("broker", "epoch", "offset"),
     )
-    columns = {name: F.col(name) for name in ("broker", "epoch", "offset")}
-    return violations(places.withColumn("tx", F.lit("")), "G4", "confirmed_nowhere", text, **columns)
+    return violations(places.withColumn("tx", F.lit("")), "G4", "confirmed_nowhere", text, "broker", "epoch", "offset")
 
 
 def unproved(statements: DataFrame) -> DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
-from understudy.pipeline.invariants.violation import violations
+from understudy.pipeline.invariants.violation import of_message, violations
 from understudy.pipeline.spark.packed import epoch_of, place_of
 
 
@@ -48,7 +48,7 @@ def seen_early(messages: DataFrame) -> DataFrame:
         F.col("came"),
         F.coalesce(place_of(F.col("decided")), F.col("came")),
     )
-    return violations(found, "G3", "seen_early", text, **_of_message("seen_first"))
+    return violations(found, "G3", "seen_early", text, **of_message("seen_first"))
 
 
 def is_seen_void() -> Column:
@@ -64,7 +64,7 @@ def seen_void(messages: DataFrame) -> DataFrame:
         F.col("queue"),
         place_of(F.col("seen_first")),
     )
-    return violations(messages.filter(is_seen_void()), "G3", "seen_void", text, **_of_message("seen_first"))
+    return violations(messages.filter(is_seen_void()), "G3", "seen_void", text, **of_message("seen_first"))
 
 
 def is_seen_nowhere() -> Column:
@@ -80,7 +80,7 @@ def seen_nowhere(messages: DataFrame) -> DataFrame:
         F.col("queue"),
         place_of(F.col("seen_logged")),
     )
-    return violations(messages.filter(is_seen_nowhere()), "G3", "seen_nowhere", text, **_of_message("seen_logged"))
+    return violations(messages.filter(is_seen_nowhere()), "G3", "seen_nowhere", text, **of_message("seen_logged"))
 
 
 def is_unseen() -> Column:
@@ -104,13 +104,4 @@ def seen_locked(messages: DataFrame) -> DataFrame:
         place_of(F.col("seen_last")),
         place_of(F.col("locked")),
     )
-    return violations(messages.filter(is_seen_locked()), "G3", "seen_locked", text, **_of_message("seen_last"))
-
-
-def _of_message(seen: str) -> dict[str, Column]:
-    return {
-        "queue": F.col("queue"),
-        "id": F.col("id"),
-        "epoch": epoch_of(F.col(seen)),
-        "offset": place_of(F.col(seen)),
-    }
+    return violations(messages.filter(is_seen_locked()), "G3", "seen_locked", text, **of_message("seen_last"))

@@ -24,6 +24,5 @@ def half_moved(moves: DataFrame) -> DataFrame:
         came,
         F.col("targets"),
     )
-    columns = {name: F.col(name) for name in ("broker", "queue", "id", "epoch", "offset")}
     found = moves.filter(stays | (came != F.col("targets"))).withColumn("tx", F.lit(""))
-    return violations(found, "G1", "half_moved", text, **columns)
+    return violations(found, "G1", "half_moved", text, "broker", "queue", "id", "epoch", "offset")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
-from understudy.pipeline.invariants.violation import violations
+from understudy.pipeline.invariants.violation import of_message, violations
 from understudy.pipeline.spark.monotone import breaks
 from understudy.pipeline.spark.packed import epoch_of, place_of
 
@@ -57,7 +57,7 @@ def doubled(messages: DataFrame) -> DataFrame:
         F.col("queue"),
         *(F.coalesce(each, F.lit(0)) for each in (F.col("came"), F.col("came_last"), *_places("left", "left_last"))),
     )
-    return violations(messages.filter(is_doubled()), "G9", "doubled", text, **_of("left_last"))
+    return violations(messages.filter(is_doubled()), "G9", "doubled", text, **of_message("left_last"))
 
 
 def is_taken_again() -> Column:
@@ -77,7 +77,7 @@ def taken_again(messages: DataFrame) -> DataFrame:
         epoch_of(F.col("seen_last")),
         place_of(F.col("seen_last")),
     )
-    return violations(messages.filter(is_taken_again()), "G9", "taken_again", text, **_of("seen_last"))
+    return violations(messages.filter(is_taken_again()), "G9", "taken_again", text, **of_message("seen_last"))
 
 
 def is_unmarked() -> Column:
@@ -99,7 +99,7 @@ def unmarked(messages: DataFrame) -> DataFrame:
         epoch_of(F.col("new_order")),
         epoch_of(F.col("seen_order")),
     )
-    return violations(messages.filter(is_unmarked()), "G9", "unmarked", text, **_of("seen_last"))
+    return violations(messages.filter(is_unmarked()), "G9", "unmarked", text, **of_message("seen_last"))
 
 
 def overtaken(overtakers: DataFrame) -> DataFrame:
@@ -112,12 +112,9 @@ def overtaken(overtakers: DataFrame) -> DataFrame:
         "message %d of queue %s was put back in epoch %d, and %s delivered message %d of that queue before it",
         *("id", "queue", "epoch", "broker", "next"),
     )
-    columns = {name: F.col(name) for name in ("broker", "queue", "id", "epoch", "offset")}
-    return violations(overtakers.withColumn("tx", F.lit("")), "G9", "overtaken", text, **columns)
-
-
-def _of(at: str) -> dict[str, Column]:
-    return {"queue": F.col("queue"), "id": F.col("id"), "epoch": epoch_of(F.col(at)), "offset": place_of(F.col(at))}
+    return violations(
+        overtakers.withColumn("tx", F.lit("")), "G9", "overtaken", text, "broker", "queue", "id", "epoch", "offset"
+    )
 
 
 def _places(*names: str) -> list[Column]:

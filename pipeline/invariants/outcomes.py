@@ -156,7 +156,7 @@ def answered_committed(answers: DataFrame) -> DataFrame:
         "epoch",
         "name",
     )
-    return violations(found, "G8", "answered_committed", text, **_of_answer())
+    return violations(found, "G8", "answered_committed", text, "broker", "epoch", "offset")
 
 
 def answered_rolled_back(answers: DataFrame) -> DataFrame:
@@ -174,7 +174,7 @@ def answered_rolled_back(answers: DataFrame) -> DataFrame:
         "tx",
         "prepare",
     )
-    return violations(found, "G8", "answered_rolled_back", text, **_of_answer())
+    return violations(found, "G8", "answered_rolled_back", text, "broker", "epoch", "offset")
 
 
 def answered_expired(answers: DataFrame) -> DataFrame:
@@ -190,7 +190,7 @@ def answered_expired(answers: DataFrame) -> DataFrame:
         " its outcome is kept",
         *("broker", "epoch", "name", "tx", "prepare"),
     )
-    return violations(found, "G8", "answered_expired", text, **_of_answer())
+    return violations(found, "G8", "answered_expired", text, "broker", "epoch", "offset")
 
 
 def answered_early(answers: DataFrame) -> DataFrame:
@@ -205,11 +205,7 @@ def answered_early(answers: DataFrame) -> DataFrame:
         "%s answered in epoch %d that %s is rolled back, when the log was stable up to offset %d; that stands at %d",
         *("broker", "epoch", "name", "stable", "barred"),
     )
-    return violations(found.withColumn("tx", F.lit("")), "G8", "answered_early", text, **_of_answer())
-
-
-def _of_answer() -> dict[str, Column]:
-    return {name: F.col(name) for name in ("broker", "epoch", "offset")}
+    return violations(found.withColumn("tx", F.lit("")), "G8", "answered_early", text, "broker", "epoch", "offset")
 
 
 def barred(bars: DataFrame) -> DataFrame:

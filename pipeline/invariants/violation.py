@@ -12,6 +12,8 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as in Spark's documentation
 
+from understudy.pipeline.spark.packed import epoch_of, place_of
+
 COLUMNS: Final[dict[str, str]] = {
     "promise": "string",
     "kind": "string",
@@ -26,7 +28,7 @@ COLUMNS: Final[dict[str, str]] = {
 }
 
 
-def violations(found: DataFrame, promise: str, kind: str, text: Column, **columns: Column) -> DataFrame:
+def violations(found: DataFrame, promise: str, kind: str, text: Column, *same: str, **columns: Column) -> DataFrame:
     """``found`` as violations.
 
     Args:
@@ -34,9 +36,11 @@ def violations(found: DataFrame, promise: str, kind: str, text: Column, **column
         promise: G1 to G9.
         kind: a word.
         text: the sentence.
-        columns: what else is known. ``founding`` and ``tx`` are taken from ``found`` if it has them.
+        same: columns that are taken from ``found``; so are ``founding`` and ``tx`` if it has them.
+        columns: what else is known.
     """
-    given: dict[str, Any] = {name: F.col(name) for name in ("founding", "tx") if name in found.columns} | columns
+    from_found = (*(name for name in ("founding", "tx") if name in found.columns), *same)
+    given: dict[str, Any] = {name: F.col(name) for name in from_found} | columns
     given |= {"promise": F.lit(promise), "kind": F.lit(kind), "text": text}
     return found.select(
         *(
@@ -51,6 +55,11 @@ def violations(found: DataFrame, promise: str, kind: str, text: Column, **column
 def found(promise: str, kind: str, text: str, **columns: Any) -> dict[str, Any]:
     """A violation that a rule over tallies has found, as a row: columns that are left out say nothing."""
     return {"promise": promise, "kind": kind, "text": text, **columns}
+
+
+def of_message(at: str) -> dict[str, Column]:
+    """The columns that tell of a message; ``at``: the column with the packed position at which it is seen."""
+    return {"queue": F.col("queue"), "id": F.col("id"), "epoch": epoch_of(F.col(at)), "offset": place_of(F.col(at))}
 
 
 def _nothing(kind: str) -> str | int:
