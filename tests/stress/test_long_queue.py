@@ -1,6 +1,7 @@
 """A queue that grows and is emptied: no broker of the group stops for its collector, and memory goes back to the kernel.
 
-``UNDERSTUDY_LONG_QUEUE=1000000`` makes the queue as long as that. ``-s`` shows what held the event loops.
+``UNDERSTUDY_LONG_QUEUE=1000000`` makes the queue as long as that, ``UNDERSTUDY_DEEP_QUEUE`` that of the second test. ``-s`` shows
+what held the event loops, and the memory.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def longest_collection_ms(group: ProbedGroup, when: str) -> float:
 
 
 IN_MEMORY = '[limits]\nqueue_memory_bytes = "64GiB"\n'
-DEEP = 100_000
+DEEP = int(os.environ.get("UNDERSTUDY_DEEP_QUEUE", "100000"))
 """Messages of which the bodies do not stay in memory: 100 MB, of which 64 may."""
 
 
@@ -144,14 +145,17 @@ def test_a_queue_that_grows_stops_nobody_and_leaves_nothing(tmp_path: Path) -> N
 
 def test_bodies_of_a_deep_queue_are_in_the_journal_alone_and_come_back_in_order(tmp_path: Path) -> None:
     """On every broker, before a restart of all and after it; consumers never wait for a disk on the event loop."""
-    with running_group(tmp_path) as group:
+    with running_group(tmp_path, group_class=ProbedGroup) as group:
+        assert isinstance(group, ProbedGroup)
         declare(Finder(group.ports), ["deep"])
         publish(group.primary().port, "deep", DEEP)
         for broker in group.brokers.values():
             wait_until(f"bodies leave the memory of {broker.name}", lambda b=broker: _paged_out(b) > DEEP // 2, WAIT_S)  # type: ignore[misc]
+        tell_memory(group, f"with {DEEP} messages")
         group.stop()
         group.start()
         group.ready(*group.brokers)
+        tell_memory(group, "after a restart")
         assert all(_paged_out(broker) > 0 for broker in group.brokers.values()), "bodies leave as the journal is read"
         connection = connect_to(group.primary().port)
         channel = connection.channel()
@@ -168,6 +172,14 @@ def test_bodies_of_a_deep_queue_are_in_the_journal_alone_and_come_back_in_order(
         assert paging["fetched"] > DEEP // 2
         assert paging["read_at_once"] == 0
         assert group.agree()["deep"][0] == 0
+
+
+def tell_memory(group: ProbedGroup, when: str) -> None:
+    """Print how much each broker occupies, and the processor time of its process."""
+    for broker in group.probed:
+        fields = Path(f"/proc/{broker.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        print(f"\n{when}: {broker.name} {broker.resident_bytes() >> 20} MiB, {seconds:.1f} s of processor time")
 
 
 def _paged_out(broker: GroupBroker) -> int:

@@ -96,17 +96,6 @@ def a_fetch_gives_bodies_to_their_neighbours(bug: Bug) -> None:
     bug.replace(PagedBodies, "_read", read)
 
 
-@mutation("G7")
-def a_fetch_that_ends_serves_nobody(bug: Bug) -> None:
-    """Bodies are there, and the consumers that wait for them are not served."""
-
-    def fetched(self: Paging, queue: Queue) -> None:
-        bug.strike()
-        queue.fetch_ends()
-
-    bug.replace(Paging, "_fetched", fetched)
-
-
 @mutation("G1")
 def queues_outside_the_log_share_what_leaves(bug: Bug) -> None:
     """A message that lies in an exclusive queue, too, leaves the memory: nothing keeps its record when the other queue is done."""
