@@ -667,7 +667,7 @@ class Journal:
         return job
 
     def _of_log(self, ascending: list[WantedBody]) -> list[ReadableSegment]:
-        """What is to be read for bodies in records of the log that goes on."""
+        """The segments to be read for bodies in records of the log that goes on."""
         assert ascending[-1].offset <= self.durable_offset, (
             f"the body at offset {ascending[-1].offset} is wanted; offset {self.durable_offset} is durable"
         )

@@ -81,7 +81,7 @@ class Picture:
 
 
 def progress(tally: Tally) -> str:
-    """What the clients have done so far, in a line."""
+    """The work of the clients so far, in a line."""
     counts = tally.counts
     committed, rolled_back, unknown = (counts[each] for each in (Event.COMMITTED, Event.ROLLED_BACK, Event.UNKNOWN))
     return (

@@ -135,7 +135,7 @@ class DistantUnderstudy(Understudy):
         return [sys.executable, "-m", "bench_tools.distant", str(self._data), str(self._port), namespaces]
 
     def brokers(self) -> list[dict[str, Any]]:
-        """What the supervisor last said of each: pages of brokers in other namespaces cannot be asked."""
+        """The words of the supervisor about each: pages of brokers in other namespaces cannot be asked."""
         assert self._child is not None
         last: dict[str, dict[str, Any]] = {}
         for line in self._child.log.read_text(errors="replace").splitlines():

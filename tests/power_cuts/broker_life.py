@@ -70,7 +70,7 @@ class Watch:
         return found
 
     def _go_on(self, core: JournaledCore, found: Held) -> None:
-        """What was begun is ended, or begins anew, and another start finds the same."""
+        """Work that was begun is ended, or begins anew, and another start finds the same."""
         core.keep_house()
         core.fill(Speaker(core), kib=16)
         core.keep_house()

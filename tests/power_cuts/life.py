@@ -86,7 +86,7 @@ class Law:
     starts: Mapping[int, int]
 
     def broken_by(self, found: Sequence[bytes]) -> str:
-        """What is wrong with the frames that a start has found; "" if nothing is."""
+        """A fault of the frames that a start has found; "" if there is none."""
         history = self.history
         if not found:
             void = any(first >= end for first, end in self.starts.items())

@@ -425,7 +425,7 @@ def a_body_is_not_verified(bug: Bug) -> None:
 
 @mutation(FAULT)
 def an_error_of_a_read_is_the_end(bug: Bug) -> None:
-    """What cannot be read counts as zeros: a torn tail."""
+    """Octets that cannot be read count as zeros: a torn tail."""
     real = FaultyFile.read
 
     def read(self: FaultyFile, at: int, length: int) -> bytes:

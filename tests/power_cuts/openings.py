@@ -209,7 +209,7 @@ class Openings:
             )
 
     def _go_on(self, left: Image, found: list[bytes]) -> None:
-        """What is appended and synced is found."""
+        """Frames that are appended and synced are found."""
         disk = TracedDisk()
         disk.become(left)
         journal, _, new = self._appended(disk)

@@ -455,7 +455,7 @@ class Queue:
         self.fetching = True
 
     def fetch_ends(self) -> None:
-        """They are in memory."""
+        """The bodies that were read are in memory."""
         self.fetching = False
 
     def first_behind(self, messages: int, octets: int) -> int:

@@ -375,7 +375,7 @@ def test_a_journal_of_a_plugin_is_known_by_its_notes(kind: int) -> None:
 
 @pytest.mark.parametrize("damaged", [1, 3], ids=["note_lost", "note_kept"])
 def test_a_second_repair_knows_what_the_first_one_said(damaged: int) -> None:
-    """That the journal is of a group, and the epoch, stood in what the first repair has cut off."""
+    """The mark of a group, and the epoch, stood in what the first repair has cut off."""
     disk = MemoryStorage()
     log = new_journal(disk, SMALL)
     batches = fill(log, 3)

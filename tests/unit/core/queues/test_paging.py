@@ -229,7 +229,7 @@ def test_a_queue_with_priorities_fetches_the_highest_first() -> None:
 
 
 def test_a_fetch_does_not_keep_consumers_of_other_queues_waiting() -> None:
-    """They share a prefetch count, and one gives way to a consumer whose queue has a message: but not to one that fetches."""
+    """Consumers share a prefetch count, and one gives way to a consumer whose queue has a message: but not to one that fetches."""
     core, client = filled(3)
     core.queue(client, "other")
     client.method(BASIC_QOS, 0, 1, True)
