@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,6 @@ APART = (
 """Plants at the places of the failover, or that reach far: each in a run of its own."""
 TOGETHER = sorted(name for name, each in PLANTS.items() if each.promise and name not in APART)
 EVIDENCE = sorted(name for name, each in PLANTS.items() if not each.promise)
-ALONE = (*APART, *EVIDENCE)
 FIRST, STEP = 12, 3
 """Where plants of one run stand: so far apart that one does not touch another."""
 
@@ -79,46 +78,21 @@ def _named(row: Row, name: str) -> Row:
     return {**row, "founding": name, **brokers}
 
 
-@attrs.frozen
-class Looked:
-    """What one audit says of the run with plants at their places, and of a run of its own for each other plant.
-
-    An audit costs seconds, whatever it reads.
-    """
-
-    folder: Path
-    verdict: Verdict
-    places: Mapping[str, Size]
-    found: Mapping[str, Sequence[Mapping[str, Any]]]
-    """Violations by founding."""
-
-
-@pytest.fixture(scope="module")
-def looked(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Looked:
-    folder = tmp_path_factory.mktemp("plants")
+def test_every_planted_violation_is_found_at_its_place(spark: SparkSession, tmp_path: Path) -> None:
     rows = made(SIZE)
     places = {name: attrs.evolve(SIZE, planted=FIRST + STEP * number) for number, name in enumerate(TOGETHER)}
     assert max(planted(size) for size in places.values()) < SIZE.half - STEP
     for name, size in places.items():
         rows = PLANTS[name].put(rows, size)
-    verdict = audit(spark, closed(rows) + side_by_side(ALONE), folder)
-    found = defaultdict(list)
-    for row in spark.read.parquet(str(folder / "violations")).collect():
-        found[row["founding"]].append(row.asDict())
-    return Looked(folder, verdict, places, found)
-
-
-def test_every_planted_violation_is_found_at_its_place(looked: Looked, spark: SparkSession) -> None:
-    assert looked.verdict.word == VIOLATED
-    of_others = tuple(start for name in ALONE for start in (f"{name}.", f"founding {name}:"))
-    assert all(each.startswith(of_others) for each in looked.verdict.problems), looked.verdict.problems
-    found = [row for founding, some in looked.found.items() if founding not in ALONE for row in some]
-    places = looked.places
+    verdict = audit(spark, closed(rows), tmp_path)
+    assert verdict.word == VIOLATED
+    assert not verdict.problems
+    found = [row.asDict() for row in spark.read.parquet(str(tmp_path / "violations")).collect()]
     missed = [name for name, size in places.items() if not any(_is(PLANTS[name], size, row) for row in found)]
     assert not missed, sorted({(row["kind"], row["text"]) for row in found})
     kinds = {kind for name in places for kind in (PLANTS[name].kind, *PLANTS[name].elsewhere)}
     assert {row["kind"] for row in found} <= kinds
-    _is_told(spark, looked.folder, next(row for row in found if row["kind"] == "partial"))
+    _is_told(spark, tmp_path, next(row for row in found if row["kind"] == "partial"))
 
 
 def _is(wanted: Planted, size: Size, row: Mapping[str, Any]) -> bool:
@@ -139,11 +113,13 @@ def _is_told(spark: SparkSession, folder: Path, partial: Mapping[str, Any]) -> N
     assert {line.split()[3] for line in lines} >= {"enqueue", "dequeue", "prepare", "commit", "apply", "told"}
 
 
-def test_what_is_lost_said_twice_or_missing_is_found(looked: Looked) -> None:
+def test_what_is_lost_said_twice_or_missing_is_found(spark: SparkSession, tmp_path: Path) -> None:
     """The audit names missing evidence and makes no violation of it. A violation in another run of the same feed stays one."""
-    verdict = looked.verdict
+    verdict = audit(spark, side_by_side([*APART, *EVIDENCE]), tmp_path)
     assert verdict.word == VIOLATED, verdict
-    found = {name: {(row["promise"], row["kind"]) for row in looked.found.get(name, ())} for name in ALONE}
+    found = defaultdict(set)
+    for row in spark.read.parquet(str(tmp_path / "violations")).collect():
+        found[row["founding"]].add((row["promise"], row["kind"]))
     for name in APART:
         wanted = PLANTS[name]
         assert (wanted.promise, wanted.kind) in found[name], (name, found)
