@@ -72,7 +72,7 @@ class TracedDisk(MemoryStorage):
 
 @attrs.frozen(kw_only=True)
 class Law:
-    """What a start after a cut must find.
+    """The findings that a start after a cut must have.
 
     Attributes:
         history: frames in their order, as far as they were appended.

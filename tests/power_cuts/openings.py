@@ -31,7 +31,7 @@ TORN_GROUP = (150, 700, 300)
 
 @attrs.frozen
 class Opened:
-    """What a start has found.
+    """The findings of a start.
 
     Attributes:
         frames: in order; empty if it was refused.
@@ -102,7 +102,7 @@ class Openings:
         self._followed: set[bytes] = set()
 
     def open(self, image: Image) -> Opened:
-        """What a start finds; if it is new, all else is checked that must hold.
+        """The findings of a start; if they are new, all else is checked that must hold.
 
         Raises:
             BrokenError: something of that does not hold.
