@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from understudy.broker.log.body_place import AT_OFFSET, NOWHERE
+from understudy.broker.log.body_place import AT_OFFSET, AWAITED, NOWHERE
 from understudy.broker.octets.chunks import named_bytes
 
 MESSAGE_BYTES: Final = 256
@@ -118,6 +118,11 @@ class Message:
             and isinstance(self.body, _IN_MEMORY)
         )
 
+    @property
+    def awaits_place(self) -> bool:
+        """True if the note that brings it is not durable yet. The body may leave after that."""
+        return self.place == AWAITED
+
     def share_properties(self, known: dict[bytes, bytes]) -> None:
         """Hold equal properties as one object: many messages have the same, of 60 octets each."""
         self.properties = known.setdefault(self.properties, self.properties)
@@ -197,7 +202,7 @@ class MovedMessage(Message):
         self.body = source.body
         self.size = source.size
         self.offset = source.offset
-        self.place = source.place
+        self.place = source.place if source.place != AWAITED else NOWHERE
 
     def carry_body(self, source: Message, offset: int) -> None:
         """Take the body of ``source`` into the record at ``offset``, which carries it once more."""

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from understudy.broker.core.queues.entry import Entry
 from understudy.broker.core.queues.queue_returns import QueueReturns
 from understudy.broker.log import record
-from understudy.broker.log.body_place import in_note
+from understudy.broker.log.body_place import AWAITED, in_note
 from understudy.broker.log.frame import NOTE_HEADER_BYTES
 from understudy.broker.log.paged_bodies import contents_of
 from understudy.broker.log.record import decode_message
@@ -43,6 +43,12 @@ class Brought(NamedTuple):
     returned: Returned | None
     at: int
     size: int
+
+
+def await_note(brought: list[Brought]) -> None:
+    """The piece with these messages is being written to the journal."""
+    for each in brought:
+        each.message.put_at(AWAITED)
 
 
 def put_at_note(brought: list[Brought], note: int) -> None:

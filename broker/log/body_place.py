@@ -1,7 +1,8 @@
 """Places of bodies in a broker's own journal, for messages whose `offset` does not say where the body stands.
 
 `Message.place` is `AT_OFFSET` as long as the message's record is in the log that goes on. It is `NOWHERE` if no journal gives
-the body back. Else it is a positive number, made here, of one of two kinds:
+the body back, and `AWAITED` until the note that brings the message is durable. Else it is a positive number, made here, of one
+of two kinds:
 
 - in a note: the message was written again by a compaction, or came in a note of a plugin;
 - before a restart: its record stands in a log that has ended (a CUT to 0), at the offset that it had there.
@@ -15,6 +16,7 @@ from typing import Final, NamedTuple
 
 AT_OFFSET: Final = 0
 NOWHERE: Final = -1
+AWAITED: Final = -2
 
 _POSITION_BITS: Final = 40
 _POSITION_MASK: Final = (1 << _POSITION_BITS) - 1

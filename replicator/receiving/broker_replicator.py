@@ -40,7 +40,7 @@ from understudy.replicator.receiving.disk_claim import DiskClaim
 from understudy.replicator.receiving.queue_replicator import QueueReplicator
 from understudy.replicator.receiving.refill import Refill
 from understudy.replicator.receiving.transaction_replicator import TransactionReplicator, Vote
-from understudy.replicator.snapshot import Brought, put_at_note
+from understudy.replicator.snapshot import Brought, await_note, put_at_note
 from understudy.replicator.tx_queue import tx_queue_name
 
 _U32: Final = Struct(">I")
@@ -616,6 +616,7 @@ class BrokerReplicator:
             self._pieces_durable(number)
         else:
             self._pieces_noted = noted
+            await_note(brought)
             note = self._gate.append_note(group_notes.PIECE, message, durable)
 
     def _pieces_durable(self, number: int) -> None:

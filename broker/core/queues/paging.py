@@ -3,7 +3,8 @@
 **Out.** When more lies in queues than `PagingLimits.watermark_bytes`, a sweep goes through the queues, a page of entries at a time
 between turns. Bodies that are in the journal leave the memory (`PagedBodies`), and equal properties are held once. The messages
 that consumers of a queue get next stay, and the newest: a consumer that keeps up never waits for a disk. A sweep does not come
-back to pages that it has passed, so a message that was brought back stays until it leaves its queue.
+back to pages that it has passed, so a message that was brought back stays until it leaves its queue. But it comes back to a page
+to which a message comes late, and to one where a message waits for its place.
 
 **In.** When the message that a consumer is to get is paged out, the queue *fetches*: it hands out nothing until the bodies of
 that message and of those behind it are there. They are read in another thread. While consumers take one window the next is
@@ -135,21 +136,24 @@ class Paging:
             steps += QUEUE_STEPS
             if queue.durable and queue.live is self._state.live and queue.entries:
                 entries = queue.entries
-                for number in [each for each in entries.pages if each >= queue.swept_page]:
+                numbers = [each for each in entries.pages if each >= queue.swept_page]
+                queue.swept(entries.newest_number)  # first: what comes meanwhile is for the next sweep
+                for number in numbers:
                     page = entries.pages.get(number)
                     if page is not None and queue.entries is entries:
-                        self._page_out(queue, page, number == entries.newest_number)
+                        if self._page_out(queue, page, number == entries.newest_number):
+                            queue.sweep_again(number)
                         steps += len(page)
                     if steps >= SLICE:
                         steps = 0
                         yield
-                if queue.entries is entries:
-                    queue.swept(entries.newest_number)
             if steps >= SLICE:
                 steps = 0
                 yield
 
-    def _page_out(self, queue: Queue, page: dict[int, Entry], newest: bool) -> None:
+    def _page_out(self, queue: Queue, page: dict[int, Entry], newest: bool) -> bool:
+        """Returns True if a message of the page stays until its place is known."""
+        waits = False
         bodies, limits, start = self.bodies, self._limits, self._state.log.start
         assert bodies is not None
         least = limits.least_bytes
@@ -169,6 +173,9 @@ class Paging:
             ):
                 message.page_out(bodies)
                 self.paged_out += 1
+            elif message.awaits_place:
+                waits = True
+        return waits
 
     def _tail_begins(self, page: dict[int, Entry]) -> int | None:
         """The id from which on messages of the newest page stay; None for none of them."""

@@ -249,6 +249,7 @@ class Queue:
                 return
             self.unsorted = True
             page = entries.page_for(entry_id)
+            self.sweep_again(entry_id >> PAGE_BITS)
         else:
             self.last_id = entry_id
             page = entries.newest if entry_id < entries.newest_end else entries.page_for(entry_id)
@@ -447,8 +448,12 @@ class Queue:
     # -- paging ---------------------------------------------------------------------------------------------------
 
     def swept(self, page: int) -> None:
-        """The bodies of messages in pages before this one have left the memory, or stay there."""
+        """A sweep passes the pages before this one: bodies there leave the memory, or stay."""
         self.swept_page = page
+
+    def sweep_again(self, page: int) -> None:
+        """Let the next sweep look at this page, and at those behind it."""
+        self.swept_page = min(self.swept_page, page)
 
     def fetch_begins(self) -> None:
         """Bodies of the next messages are being read."""

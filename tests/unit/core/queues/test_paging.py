@@ -21,7 +21,7 @@ from understudy.broker.amqp.methods import (
 )
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.queues.digest import DigestOutrunError, digests_in_slices, queue_digests
-from understudy.broker.log.body_place import NOWHERE
+from understudy.broker.log.body_place import AT_OFFSET, AWAITED, NOWHERE
 
 
 def body(number: int) -> bytes:
@@ -69,6 +69,69 @@ def test_bodies_leave_above_the_watermark_and_all_is_handed_out_in_order() -> No
     assert not core.named("q").fetching
     assert core.bodies.fetched == 10
     assert core.bodies.read_at_once == 0
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of four entries, and a slice of a sweep for each."""
+    monkeypatch.setattr("understudy.broker.core.queues.entry_index.PAGE_BITS", 2)
+    monkeypatch.setattr("understudy.broker.core.queues.queue.PAGE_BITS", 2)
+    monkeypatch.setattr("understudy.broker.core.queues.paging.SLICE", 1)
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_what_comes_while_a_sweep_is_under_way_leaves_with_the_next() -> None:
+    core, client = filled(0)
+    publish(client, "q", *range(8))
+    while not any(core.paged("q")):
+        core.node.state.paging.tick()
+    assert not all(core.paged("q")), "a sweep is under way"
+    publish(client, "q", *range(8, 24))
+    for _ in range(5):
+        core.sweep()
+    assert core.paged("q") == [True] * 24
+
+
+@pytest.mark.usefixtures("small_pages")
+@pytest.mark.parametrize("midst", [False, True], ids=["after a sweep", "in its midst"])
+def test_what_comes_late_to_an_older_place_leaves_with_the_next_sweep(midst: bool) -> None:
+    """A catch-up brings messages older than those that the log brings beside it."""
+    core, _ = filled(0)
+    client = core.client()
+    publish(client, "q", *range(24))
+    queue, paging = core.named("q"), core.node.state.paging
+    first = next(iter(queue.entries))
+    late = queue.entries[first].message
+    queue.remove(first)
+    if midst:
+        while not any(core.paged("q")):
+            paging.tick()
+        assert not all(core.paged("q"))
+    else:
+        for _ in range(5):
+            core.sweep()
+        assert all(core.paged("q"))
+    queue.enqueue(first, late, 0)
+    for _ in range(5):
+        core.sweep()
+    assert core.is_paged(queue.entries[first])
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_what_a_note_brings_leaves_when_its_place_is_known() -> None:
+    """It is known when the note is durable: a sweep may pass before."""
+    core, _ = filled(0)
+    publish(core.client(), "q", *range(12))
+    queue = core.named("q")
+    entry = next(queue.entries.values())
+    entry.message.put_at(AWAITED)
+    for _ in range(5):
+        core.sweep()
+    assert core.paged("q") == [False] + [True] * 11
+    entry.message.put_at(AT_OFFSET)
+    for _ in range(5):
+        core.sweep()
+    assert core.is_paged(entry)
 
 
 def test_nothing_leaves_below_the_watermark() -> None:
