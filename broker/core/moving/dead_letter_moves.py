@@ -288,9 +288,11 @@ class Moving:
             has_body = queue is None or (message.persistent and self._needs_body(targets, message.size, in_journal))
             self._append_move(queue, entry, reason, placed, message, has_body)
             body_bytes = message.size * has_body
-        for target in targets:
-            if not target.logged:
-                self._batch.publish_local(target, message, None)
+        local = [target for target in targets if not target.logged]
+        if local and (body_bytes or not placed):
+            message.stay()  # its record may be gone when this one is stable; a MOVE without a body takes the place that is then
+        for target in local:
+            self._batch.publish_local(target, message, None)
         return body_bytes
 
     def _needs_body(self, targets: list[Queue], size_bytes: int, in_journal: bool) -> bool:

@@ -22,6 +22,7 @@ from understudy.broker.amqp.methods import (
 from understudy.broker.amqp.properties import encode_properties
 from understudy.broker.core.queues.digest import DigestOutrunError, digests_in_slices, queue_digests
 from understudy.broker.log.body_place import AT_OFFSET, AWAITED, NOWHERE
+from understudy.broker.log.journal_state import BodyNotKeptError
 
 
 def body(number: int) -> bytes:
@@ -225,6 +226,28 @@ def test_a_dead_letter_that_goes_to_an_exclusive_queue_has_its_body() -> None:
     core.sync()
     assert core.paged("own") == [False, False]
     assert [entry.message.place for entry in core.named("own").entries.values()] == [NOWHERE, NOWHERE]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 2}], ids=["plain", "priorities"])
+def test_a_dead_letter_for_an_exclusive_queue_is_read_before_its_place_may_go(
+    arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compaction may give the message that leaves another place, and its segment may go, before the DEQUEUE is stable."""
+    rule = {"x-dead-letter-exchange": "amq.fanout", "x-message-ttl": 1_000}
+    core, client = filled(2, None, {**rule, **arguments})
+    core.queue(client, "own", exclusive=True)
+    client.method(QUEUE_BIND, "own", "amq.fanout", "", False, {})
+    core.pass_ms(5_000)
+    core.turn()
+    assert len(core.named("q").entries) == 2
+    assert len(core.named("own").entries) == 0
+
+    def gone(_: object) -> Any:
+        raise BodyNotKeptError("its segment is gone")
+
+    monkeypatch.setattr(core.journal, "begin_read", gone)
+    core.sync()
+    assert [bytes(entry.message.content()) for entry in core.named("own").entries.values()] == [body(0), body(1)]
 
 
 def test_a_get_reads_at_once_and_the_next_ones_are_fetched() -> None:
