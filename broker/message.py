@@ -103,6 +103,10 @@ class Message:
         """Hold the body as one ``bytes`` in memory."""
         self.body = bytes(self.content())
 
+    def share(self) -> None:
+        """Note that it is put into several queues."""
+        self.shared = True
+
     def stand_at(self, offset: int) -> None:
         """Count the message at ``offset``: its record's place in the old log means nothing in the new one."""
         self.offset = offset
@@ -145,6 +149,29 @@ _FIELDS: Final = Message.__slots__
 _new = object.__new__
 
 
+def made(
+    kind: type[Message],
+    exchange: str,
+    routing_key: str,
+    properties: bytes,
+    body: bytes | SpilledBody,
+    size: int,
+    persistent: bool,
+) -> Message:
+    """A message of the class ``kind``, without the call of that class, which takes 0.2 us: of each message on each broker."""
+    message = _new(kind)
+    message.exchange = exchange
+    message.routing_key = routing_key
+    message.properties = properties
+    message.body = body
+    message.size = size
+    message.persistent = persistent
+    message.offset = 0
+    message.place = AT_OFFSET
+    message.shared = False
+    return message
+
+
 class DelayedMessage(Message):
     """A message that no client gets before it is due (``core/moving/delayed_publish.py``).
 
@@ -170,6 +197,12 @@ class DelayedMessage(Message):
         super().__init__(exchange, routing_key, properties, body, persistent)
         self.due_ms = due_ms
         self.delay_ms = delay_ms
+        self.everywhere = everywhere
+
+    def come_late(self, due_ms: int, everywhere: bool) -> None:
+        """Note what its record says of its delay."""
+        self.due_ms = due_ms
+        self.delay_ms = 0
         self.everywhere = everywhere
 
     def fall_due(self, at_ms: int) -> None:

@@ -125,8 +125,9 @@ class AgainNote(NamedTuple):
             (size,) = _U32.unpack_from(payload, at)
             at += _U32.size
             message, _ = record.decode_message(payload, at, at + size)
-            message.shared = targets > 1
-            message.place = in_note(place, NOTE_HEADER_BYTES + at, size)
+            if targets > 1:
+                message.share()
+            message.put_at(in_note(place, NOTE_HEADER_BYTES + at, size))
             messages.append((message, places))
             at += size
         return cls(number, applied, needs, settled_after, messages)

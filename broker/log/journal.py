@@ -249,10 +249,7 @@ class Journal:
         return frame_place(piece.segment.number, position)
 
     def _add(self, piece: Piece, frame: bytes, length: int) -> None:
-        segment = piece.segment
-        piece.frames.append(frame)
-        piece.end = segment.end = piece.end + length
-        segment.frame_count += 1
+        piece.segment.add_frame(piece.add(frame, length))
         self._buffered_bytes += length
         self.appended += 1
 
@@ -313,7 +310,7 @@ class Journal:
     def _begin_piece(self, segment: Segment, position: int, checkpoint: bytes | None, *, is_new: bool) -> Piece:
         piece = self._piece = Piece(segment, position, segment.data_limit, True, is_new)
         self._pieces.append(piece)
-        segment.end = piece.end
+        segment.begin_group(piece.end)
         if checkpoint is not None:
             self._add(piece, checkpoint, len(checkpoint))
         return piece
@@ -348,8 +345,7 @@ class Journal:
 
     def _begin_job(self) -> SyncJob:
         pieces = self._flying = self._pieces
-        floor = self._floor
-        floor.flying = floor.wanted
+        self._floor.fly()
         self._pieces = []
         self._piece = None
         self._buffered_bytes = 0
@@ -379,11 +375,7 @@ class Journal:
     def _lay_out(self, piece: Piece) -> int:
         """Say what is to be written for `piece`; returns how many bytes that is."""
         segment = piece.segment
-        piece.name = segment.name
-        piece.file = segment.file
-        piece.new = self._new_segment(segment) if piece.is_new else None
-        assert (piece.file is None) is piece.is_new, "a segment is either open or to be made"
-        piece.writes = writes = []
+        writes = piece.lay_out(self._new_segment(segment) if piece.is_new else None)
         size = 0
         if piece.grouped:
             self._sequence = sequence = self._sequence + 1
@@ -423,7 +415,7 @@ class Journal:
         assert job is self._job, "a job of another journal"
         error = error or job.error
         assert job.ran or error is not None, "the job has not run"
-        job.finished = True
+        job.finish()
         self._job = None
         pieces, self._flying = self._flying, []
         self._fsyncs += job.syncs
@@ -434,8 +426,7 @@ class Journal:
             return
         for piece in pieces:
             segment = piece.segment
-            segment.file = piece.file
-            segment.durable_end = piece.end
+            segment.synced(piece.file, piece.end)
             if piece.footer is not None:
                 self._close(segment)
         self._sync_jobs += 1
@@ -445,7 +436,7 @@ class Journal:
         self.durable = job.appended
         self.durable_offset = job.last_offset
         floor = self._floor
-        floor.durable = floor.flying
+        floor.landed()
         newest = self._segments[-1]
         used = newest.durable_end - newest.data_start
         self.space_due = self._segments[0].number < floor.durable or used >= self._spare.due_at

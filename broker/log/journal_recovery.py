@@ -474,10 +474,10 @@ class JournalScan:
             else:
                 self._batch(frame, segment, position)
             position += len(frame)
-            segment.frame_read(position)
+            segment.add_frame(position)
         state.group_ends(position, empty=position == group.start)
         if self.torn is not None:
-            state.floor = floor  # no segment was removed on the strength of a group that was not synced
+            state.floor_is(floor)  # no segment was removed on the strength of a group that was not synced
 
     def _bad_frame(
         self, file: File, reader: FrameReader, segment: Segment, group: GroupHeader, reason: str, *, newest: bool

@@ -10,7 +10,7 @@ import attrs
 from understudy.broker.log.body_place import frame_place
 from understudy.broker.log.frame import MAX_FRAME_BYTES
 from understudy.broker.log.segment import GROUP_BYTES, MIN_SEGMENT_BYTES, JournalError, Segment
-from understudy.broker.log.storage import ReserveState, SegmentWrite
+from understudy.broker.log.storage import Chunk, NewSegment, ReserveState, SegmentWrite
 
 CheckpointSource = Callable[[], bytes | None]
 """Gives the NOTE frame that begins a new segment; see :class:`~understudy.broker.log.journal.Journal`."""
@@ -209,6 +209,10 @@ class JournalState:
         self.previous_end = end
         self.proven = empty
 
+    def floor_is(self, floor: int) -> None:
+        """Segments before the one of number ``floor`` are not needed, and none after it is without need."""
+        self.floor = floor
+
     def bound_in(self, segment: int) -> None:
         """A bound note stands in the segment of that number."""
         self.bound_segment = segment
@@ -236,6 +240,21 @@ class Piece(SegmentWrite):
         self.is_new = is_new
         self.frames: list[bytes] = []
         self.footer: bytes | None = None
+
+    def add(self, frame: bytes, length: int) -> int:
+        """Write ``frame``, too; returns where it ends."""
+        self.frames.append(frame)
+        self.end += length
+        return self.end
+
+    def lay_out(self, new: NewSegment | None) -> list[tuple[int, list[Chunk]]]:
+        """Name the file to write to, ``new`` if it is to be made; returns the list of writes, for them to be put into."""
+        self.name = self.segment.name
+        self.file = self.segment.file
+        self.new = new
+        assert (self.file is None) is self.is_new, "a segment is either open or to be made"
+        self.writes = []
+        return self.writes
 
     def end_with(self, footer: bytes) -> None:
         """Write ``footer`` behind it: the segment is full."""

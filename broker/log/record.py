@@ -22,8 +22,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from understudy.broker.errors import UnderstudyError
-from understudy.broker.log.body_place import AT_OFFSET
-from understudy.broker.message import DelayedMessage, Message, MovedMessage, SpilledBody
+from understudy.broker.message import DelayedMessage, Message, MovedMessage, SpilledBody, made
 from understudy.broker.octets.chunks import named_bytes
 from understudy.broker.transactions.dtx_branch import BranchName, DtxBranch, Owner
 from understudy.broker.transactions.xid import Xid
@@ -398,22 +397,10 @@ def decode_message(buf: bytes, at: int, end: int, bodies: SpilledBody | None = N
         assert isinstance(buf, LargeRecord)
         properties = bytes(buf.whole[head_end:properties_end])
         body = named_bytes(buf.whole[properties_end:end])
-    # Message(...), without the call of the class: see Queue.enqueue.
-    message = _new(kind)
+    message = made(kind, exchange, routing_key, properties, body, end - properties_end, persistent)
     if kind is DelayedMessage:
         assert isinstance(message, DelayedMessage)
-        message.due_ms = _U64.unpack_from(buf, key_end + 4)[0]
-        message.delay_ms = 0
-        message.everywhere = buf[at] & EVERYWHERE > 0
-    message.exchange = exchange
-    message.routing_key = routing_key
-    message.properties = properties
-    message.body = body
-    message.size = end - properties_end
-    message.persistent = persistent
-    message.offset = 0
-    message.place = AT_OFFSET
-    message.shared = False
+        message.come_late(_U64.unpack_from(buf, key_end + 4)[0], buf[at] & EVERYWHERE > 0)
     return message, head_end
 
 

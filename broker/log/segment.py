@@ -511,13 +511,18 @@ class Segment:
             self.last_indexed = position
 
     def begin_group(self, start: int) -> None:
-        """Read the frames of a group from `start` on."""
+        """Note that the frames of a group stand from `start` on."""
         self.end = start
 
-    def frame_read(self, end: int) -> None:
-        """Note that a good frame ends at `end`, right behind what was read before."""
+    def add_frame(self, end: int) -> None:
+        """Note that a frame ends at `end`, right behind those before it: it was read, or laid out."""
         self.end = end
         self.frame_count += 1
+
+    def synced(self, file: File | None, end: int) -> None:
+        """Note that everything up to `end` is on the disk, in `file`, which stays open."""
+        self.file = file
+        self.durable_end = end
 
     def read_whole(self) -> None:
         """Note that everything that was read is on the disk."""

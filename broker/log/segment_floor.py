@@ -59,6 +59,14 @@ class SegmentFloor:
             self.wanted = max(self.wanted, floor)
         return bool(segments) and self.wanted > segments[0].number
 
+    def fly(self) -> None:
+        """A group that states ``wanted`` is being written."""
+        self.flying = self.wanted
+
+    def landed(self) -> None:
+        """Note that the group in flight is on the disk."""
+        self.durable = self.flying
+
     def bound_in(self, segment: int) -> None:
         """Note that a bound note stands in the segment of that number, the newest."""
         self.bound_segment = segment

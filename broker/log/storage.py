@@ -206,6 +206,10 @@ class SyncJob:
         self.finished = False
         self.error: BaseException | None = None
 
+    def finish(self) -> None:
+        """Note that the journal knows how it has ended."""
+        self.finished = True
+
     def run(self) -> None:
         """Do it. May be called from any thread, any number of times.
 

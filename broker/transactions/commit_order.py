@@ -76,6 +76,10 @@ class CommitOrder:
         self.on_error: Callable[[HookError], None] | None = None
         self.hurried = False
 
+    def tell_errors(self, told: Callable[[HookError], None]) -> None:
+        """Call ``told`` for each error of a hook."""
+        self.on_error = told
+
     def hurry(self) -> None:
         """Withhold nothing any more: the broker hands over, or stops."""
         self.hurried = True

@@ -42,11 +42,11 @@ class QueueReplicator:
         log = self._state.log
         position = log.end if transient else log.start
         for entry_id, deadline_ms, redelivered, message, returned, _, _ in entries:
-            message.offset = position
+            message.stand_at(position)
             if message.moved:
                 self._state.applying.note_moved()
             self.queue.enqueue(entry_id, message, deadline_ms)
             if redelivered:
-                self.queue.entries[entry_id].redelivered = True
+                self.queue.entries[entry_id].note_redelivered()
             if returned is not None:
                 self.queue.know(entry_id, returned)

@@ -34,7 +34,7 @@ class TransactionRecorder:
             transient = not (message.persistent and queue.durable)
             queue.uncommitted += 1
         else:
-            message.shared = True
+            message.share()
             place = tx.place
             targets = [
                 (queue.id, place(queue.id), deadline) for queue, deadline in zip(queues, deadlines_ms, strict=True)
@@ -109,13 +109,11 @@ class TransactionRecorder:
             queue = state.queues.get(queue_id)
             if queue is None:  # deleted, and the deletion is stable
                 continue
-            first_ids[queue_id] = (queue.newest_id + 1, count)
-            queue.newest_id += count
-            queue.brought_at = offset
+            first_ids[queue_id] = (queue.reserve_ids(count, offset), count)
         for queue_id in tx.unlogged_queues:
             queue = state.queues.get(queue_id)
             if queue is not None:
-                queue.brought_at = offset
+                queue.bring(offset)
         # Of a branch, what was voted on: since then its transient events may have ended.
         content = tx.branch if tx.branch is not None else tx
         prepare = Prepare(

@@ -172,7 +172,8 @@ class Transactions:
         if len(logged) < len(queues):
             local = [(q.id, 0, _from_commit(q, expiration_ms, message)) for q in queues if not q.logged]
             for queue_id, _, _ in local:
-                self._state.queues[queue_id].uncommitted += 1
+                queue = self._state.queues[queue_id]
+                queue.count_uncommitted(queue.uncommitted + 1)
             message.stay()
             tx.add_unlogged(message, local)
             if not tx.own and tx.size_bytes > self._taking.tx_memory_bytes:

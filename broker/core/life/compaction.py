@@ -293,7 +293,7 @@ class Compaction:
             again = message.again_at(state.log.applied, NOWHERE)
             queue.live.release(message.offset, message.size)
             queue.live.add(again.offset, again.size)
-            entry.message = again
+            entry.hold_again(again)
         if taken is None:
             return 0
         messages.append((taken, targets))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from understudy.broker.core.queues.entry import GONE, HELD, WITHHELD
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 
@@ -51,12 +50,7 @@ def _let_go_of(queue: Queue) -> Iterator[None]:
     entries = queue.entries
     while entries:
         for _ in range(min(SLICE, len(entries))):
-            entry = entries.pop_last()
-            if entry.state in HELD:
-                queue.acquired -= 1
-            elif entry.state == WITHHELD and queue.returns is not None:
-                queue.returns.withheld -= 1
-            entry.state = GONE
+            queue.let_go_last()
         yield
     known = queue.returns.known if queue.returns is not None else {}
     while known:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from understudy.broker.amqp.field_table import Long
 from understudy.broker.amqp.properties import with_header
-from understudy.broker.core.queues.entry import ACQUIRED, RETURNING, Entry
+from understudy.broker.core.queues.entry import ACQUIRED, Entry
 from understudy.broker.log import record
 from understudy.broker.log.return_record import MOST, MOST_COUNTED, NEVER, Returned, encode_return
 
@@ -73,8 +73,7 @@ class Returning:
         if rule.delays(failed):
             due_ms = self._clock.expiry_now() + rule.delay_ms(failures, self._chance(rule))
         returned = Returned(failures, min(known.hand_outs + 1, MOST_COUNTED), due_ms)
-        entry.state = RETURNING
-        queue.returning += 1
+        queue.begin_return(entry)
         if queue.logged:
             self.gathered.setdefault(queue, []).append((entry.id, returned))
         else:

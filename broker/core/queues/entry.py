@@ -33,3 +33,23 @@ class Entry:
         self.deadline_ms = deadline_ms
         self.redelivered = redelivered
         self.state = READY
+
+    def leave(self) -> None:
+        """Be in the queue no more."""
+        self.state = GONE
+
+    def begin_return(self) -> None:
+        """Come back, which is not stable yet."""
+        self.state = RETURNING
+
+    def withhold(self) -> None:
+        """No client may have it before it is due."""
+        self.state = WITHHELD
+
+    def hold_again(self, message: Message) -> None:
+        """Hold the same message at another place of the journal."""
+        self.message = message
+
+    def note_redelivered(self) -> None:
+        """A client may have had it before."""
+        self.redelivered = True

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.core.queues import put_off
-from understudy.broker.core.queues.entry import ACQUIRED, DEQUEUING, GONE, RETURNING, Entry
+from understudy.broker.core.queues.entry import ACQUIRED, DEQUEUING, RETURNING, Entry
 
 if TYPE_CHECKING:
     from understudy.broker.core.queues.entry_index import EntryIndex
@@ -53,7 +53,7 @@ def mark_in_hand(entries: EntryIndex, count: int) -> None:
         if count <= 0:
             return
         if entry.state in IN_HAND:
-            entry.state = GONE
+            entry.leave()
             count -= 1
 
 
@@ -62,7 +62,7 @@ def forget(entries: EntryIndex, live: LiveOffsets, lines: list[Places], known: d
     while entries:
         for _ in range(min(put_off.SLICE, len(entries))):
             entry = entries.pop_last()
-            entry.state = GONE
+            entry.leave()
             live.release(entry.message.offset, entry.message.size)
         if entries:
             yield

@@ -106,14 +106,14 @@ class MessagesAgain:
             _, again = moved.setdefault(id(before), (before, before.again_at(place, body_place)))
             queue.live.release(before.offset, before.size)
             queue.live.add(place, again.size)
-            entry.message = again
+            entry.hold_again(again)
 
 
 def take_again(queues: Mapping[int, Queue], again: AgainNote) -> bool:
     """Recovery: messages that are not in their queues come there. Returns whether one of them has moved."""
     moved = False
     for message, targets in again.messages:
-        message.offset = again.applied
+        message.stand_at(again.applied)
         moved = moved or message.moved
         for queue_id, entry_id, deadline_ms, returned in targets:
             queue = queues.get(queue_id)

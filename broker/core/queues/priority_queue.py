@@ -126,7 +126,7 @@ class PriorityQueue(Queue):
         self._levels[self.priority_of(entry.message)].drop_head(entry)
         self.hold(entry)
         if entry.id < self.redelivered_below:
-            entry.redelivered = True
+            entry.note_redelivered()
 
     def peek(self) -> Entry | None:
         return next(self._heads(), None)

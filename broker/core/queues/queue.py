@@ -740,6 +740,31 @@ class Queue:
         """How often the message of that id has come back."""
         return self.returns.of(entry_id).hand_outs if self.returns is not None else 0
 
+    def begin_return(self, entry: Entry) -> None:
+        """``entry``, which was handed out, comes back; :meth:`come_back` follows when that is stable."""
+        entry.begin_return()
+        self.returning += 1
+
+    def let_go_last(self) -> None:
+        """Take out one of the messages that came last, of a dropped core."""
+        entry = self.entries.pop_last()
+        if entry.state in HELD:
+            self.acquired -= 1
+        elif entry.state == WITHHELD and self.returns is not None:
+            self.returns.taken()
+        entry.leave()
+
+    def bring(self, offset: int) -> None:
+        """The record at ``offset``, which this broker has written, brings something here."""
+        self.brought_at = offset
+
+    def reserve_ids(self, count: int, offset: int) -> int:
+        """Give so many consecutive ids to what the record at ``offset`` brings; returns the first."""
+        first = self.newest_id + 1
+        self.newest_id += count
+        self.brought_at = offset
+        return first
+
     def come_back(self, entry_id: int, returned: Returned) -> Entry | None:
         """A message comes back, and its RETURN is stable. If this broker leads, it is at its place, or withheld, from now on.
 

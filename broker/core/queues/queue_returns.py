@@ -41,7 +41,7 @@ class QueueReturns:
 
     def withhold(self, entry: Entry) -> None:
         """Keep ``entry`` from being handed out until it is due."""
-        entry.state = WITHHELD
+        entry.withhold()
         self.withheld += 1
         heappush(self._heap, (self._wakes_at(entry), entry.id, entry))
 

@@ -141,7 +141,8 @@ class Applying:
         source = self.queues.get(move.queue_id)
         entry = source.entries.get(move.entry_id) if source is not None else None
         message = move.message
-        message.shared = len(move.targets) > 1
+        if len(move.targets) > 1:
+            message.share()
         if entry is not None and not move.has_body:
             message.share_body(entry.message)
             assert message.size == move.size_bytes, (

@@ -245,7 +245,7 @@ class OpenBatch:
                 log.pending.append((offset, ENQUEUE, (message, targets)))
                 return offset
         else:
-            message.shared = True
+            message.share()
         return self._publish_to_several(queues, message, expiration_ms, offset)
 
     def _publish_to_several(self, queues: list[Queue], message: Message, expiration_ms: int | None, offset: int) -> int:

@@ -312,7 +312,7 @@ class NodeDriver:
         """Hear what the core of ``node``, which is open, tells, and give it clocks. ``founded_here``: the broker is alone."""
         broker = node.broker
         node.state.paging.tell_fetched(self.request_turn)
-        broker.transactions.coordinator.on_error = self._hook_errors.told
+        broker.transactions.coordinator.tell_errors(self._hook_errors.told)
         broker.pauses.read_clock(_awake_ms)
         broker.clock.read_between_ticks(_now_ms)
         self._client_warnings.listen(broker)
@@ -624,7 +624,7 @@ class NodeDriver:
         node = self.node
         if node is None:
             return True
-        node.broker.transactions.coordinator.hurried = True
+        node.broker.transactions.coordinator.hurry()
         await self.turned()
         log = node.state.log
         applied, moved_at = log.applied, time.monotonic()
