@@ -206,6 +206,7 @@ def test_every_knob_may_stand_in_a_text() -> None:
             "unruly_commits": "0.5",
             "compaction": "0,16,100,1",
             "moved_bodies": "all",
+            "paging": "0,1,2,100,3,10",
             "mandatory_at_commit": "yes",
             "slice": "3",
         }.get(name, "2")

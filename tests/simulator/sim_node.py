@@ -17,7 +17,6 @@ from tests.simulator.checkers.instruments import WatchedLive
 from tests.simulator.checkers.kept_bodies import KeptBodies
 from tests.simulator.crash_points import points_of_refusal
 from tests.simulator.knobs import Knobs
-from tests.simulator.ledger import Violation
 from tests.simulator.memory_spill import MemorySpill
 from tests.simulator.release import THIS, Release
 from tests.simulator.sim_network import LinkEnd, Network
@@ -41,7 +40,6 @@ from understudy.broker.log.paged_bodies import Fetched, PagedBodies
 from understudy.broker.log.segment import (
     SEGMENT_HEADER_BYTES,
     JournalDamagedError,
-    JournalError,
     JournalIdentity,
     segment_number,
 )
@@ -608,12 +606,7 @@ class SimNode:
     def _fetched(self, journal: Journal, job: ReadJob, told: Fetched) -> None:
         if journal is not self.journal or not self.up:
             return  # of a process that has died
-        try:
-            job.run()
-        except JournalError as error:
-            raise Violation("G1", f"{self.name} cannot read the bodies that it fetches: {error}") from error
-        finally:
-            journal.finish_read(job)
+        self._kept_bodies.run(journal, job)
         self.run(self._tell_fetched, job, told)
 
     def _tell_fetched(self, job: ReadJob, told: Fetched) -> None:

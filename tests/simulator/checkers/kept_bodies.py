@@ -52,16 +52,24 @@ class KeptBodies:
         self._pending = None
         if journal is not node.journal:
             return  # the broker was killed meanwhile
-        try:
-            job.run()
-        except (JournalError, OSError) as error:
-            raise Violation("G1", f"{node.name} cannot read a body: {error}") from error
-        finally:
-            journal.finish_read(job)
+        self.run(journal, job)
         node.world.happened["bodies read back"] += len(wanted)
         for offset, body in wanted.items():
             if job.bodies[offset] != body:
                 raise Violation("G1", f"{node.name} reads another body at offset {offset}")
+
+    def run(self, journal: Journal, job: ReadJob) -> None:
+        """Read what was asked for: by this checker, or by the broker itself.
+
+        Raises:
+            Violation: the journal does not give it back.
+        """
+        try:
+            job.run()
+        except (JournalError, OSError) as error:
+            raise Violation("G1", f"{self._node.name} cannot read a body: {error}") from error
+        finally:
+            journal.finish_read(job)
 
     def _bodies(self) -> dict[int, bytes]:
         """Some that stand in records of the log, by offset. Those of notes and in parts are passed over."""

@@ -14,6 +14,7 @@ from tests.simulator.nemesis import Nemesis, ScriptedNemesis
 from tests.simulator.nemesis.strike import Struck
 from tests.simulator.seed_run import SeedResult, run_cluster
 from understudy.broker.core.queues.moved_bodies import NO_BODIES
+from understudy.broker.core.queues.paging import PAGING
 
 _DRAWN = Knobs.draw(0)
 PLAIN = attrs.evolve(
@@ -43,6 +44,7 @@ PLAIN = attrs.evolve(
         unstable_bytes=64 << 20,
         outcome_limit=1_000_000,
         moved_bodies=NO_BODIES,
+        paging=PAGING,
     ),
 )
 """Knobs that are not in the way of anything. A scenario names only those of its own that differ."""

@@ -26,6 +26,7 @@ from tests.simulator.nemesis.strike import Struck
 from tests.simulator.shrinking.script import PLAIN, Finding, Script
 from tests.simulator.shrinking.strike_text import brokers_of, read_strike, show_strike
 from understudy.broker.core.queues.moved_bodies import NO_BODIES, MovedBodies
+from understudy.broker.core.queues.paging import PagingLimits
 
 
 class ScriptError(ValueError):
@@ -95,6 +96,13 @@ def _compaction(text: str) -> tuple[int, ...]:
     return tuple(map(int, found.groups()))
 
 
+def _paging(text: str) -> PagingLimits:
+    found = re.fullmatch(r"(\d+),(\d+),(\d+),(\d+),(\d+),(\d+)", text)
+    if found is None:
+        raise ValueError(f"{text!r} is not of the form A,B,C,D,E,F")
+    return PagingLimits(**dict(zip(attrs.fields_dict(PagingLimits), map(int, found.groups()), strict=True)))
+
+
 @attrs.frozen
 class _Knob:
     """Where it stands ("" or the field of `Knobs` that holds it), how it is read and shown."""
@@ -132,6 +140,7 @@ KNOBS = {
     "part_bytes": _Knob("limits"),
     "parts_in_flight_bytes": _Knob("limits"),
     "moved_bodies": _Knob("limits", _moved_bodies, lambda bodies: "all" if bodies == ALL_BODIES else "none"),
+    "paging": _Knob("limits", _paging, lambda limits: ",".join(map(str, attrs.astuple(limits)))),
     "mandatory_at_commit": _Knob("limits", _answer, lambda given: "yes" if given else "no"),
 }
 ALWAYS_SHOWN = ("brokers", "min_insync", "tellers")
