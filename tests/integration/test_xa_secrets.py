@@ -91,14 +91,25 @@ def test_a_group_that_speaks_tls_alone(tmp_path: Path) -> None:
             plain.start()
             with with_tls(plain, f"localhost:{broker.port}", cert) as manager, manager.begin() as transaction:
                 transaction.resource("queues").queue_declare("q", durable=True, auto_delete=False)
-            with pytest.raises(ResourceManagerError, match=r"queues: no broker serves: .*certificate verify failed"):
-                with_tls(plain, f"localhost:{broker.port}", other).begin()
+            assert "certificate verify failed" in refusal(plain, broker.port, other)
         connection = tpc.connect([f"127.0.0.1:{broker.port}"], tls=True, tls_ca=str(cert))
         connection.tpc_begin(connection.xid(1, "secret", "b"))
         connection.channel.basic_publish(amqp.Message("x"), exchange="", routing_key="q")
         connection.tpc_commit()
         assert connection.channel.queue_declare("q", passive=True).message_count == 1
         connection.close()
+
+
+def refusal(server: ServerProcess, port: int, ca: Path) -> str:
+    """The error of a broker whose certificate ``ca`` has not signed. Under load a handshake may take the second that it has."""
+    error = ""
+    for _ in range(30):
+        with pytest.raises(ResourceManagerError, match="queues: no broker serves: ") as refused:
+            with_tls(server, f"localhost:{port}", ca).begin()
+        error = str(refused.value)
+        if "timed out" not in error:
+            break
+    return error
 
 
 def with_tls(server: ServerProcess, address: str, ca: Path) -> TransactionManager:
