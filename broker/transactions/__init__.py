@@ -1,1 +1,1 @@
-"""Local transactions: what one holds (``tx_buffer``), who orders them (``coordinator``), what became of them (``outcomes``)."""
+"""Local transactions: what one holds (``tx_buffer``), who orders them (``commit_order``), what became of them (``outcomes``)."""

@@ -1,6 +1,6 @@
 """The resource managers that a transaction manager can drive, each behind one adapter.
 
 An adapter translates verbs into calls of a client library, and errors of the library into return codes. It decides nothing.
-`amqp` is the broker by class 100 or by messages, `postgresql` a PostgreSQL server, `dbapi` any PEP 249 module with two-phase
+`broker` is the broker by class 100 or by messages, `postgresql` a PostgreSQL server, `dbapi` any PEP 249 module with two-phase
 commit, and `scripted` answers as a test wants.
 """

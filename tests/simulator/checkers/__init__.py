@@ -1,5 +1,6 @@
-"""Checkers: each watches every broker for some of the promises (DESIGN 1), at every step, at a cost that does not depend on how
-long queues are.
+"""Checkers: each watches every broker for some of the promises (docs/GLOSSARY.md), at every step.
+
+The cost of a step does not depend on how long queues are.
 
 =================  ==================  ==================================================================================
 checker            promises            what it watches
