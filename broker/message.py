@@ -111,25 +111,28 @@ class Message:
         """Count the message at ``offset``: its record's place in the old log means nothing in the new one."""
         self.offset = offset
 
-    def may_leave(self, log_start: int) -> bool:
-        """True if the body is in memory and in the journal, too. ``log_start``: of the log that goes on.
+    def leave(self, bodies: SpilledBody, log_start: int, known: dict[bytes, bytes]) -> bool:
+        """Let the body go from memory, if the journal has it, too. Returns whether it has gone.
 
-        The message lies in a durable queue of the log, and its record is applied.
+        The message lies in a durable queue of the log, and its record is applied. Equal properties are held as one object: many
+        messages have the same, of 60 octets each.
+
+        Args:
+            bodies: gives it back.
+            log_start: of the log that goes on.
+            known: properties that others have.
         """
-        return (
+        properties = self.properties
+        self.properties = known.setdefault(properties, properties)
+        place = self.place
+        if (
             self.persistent
-            and (self.place > AT_OFFSET or (self.place == AT_OFFSET and self.offset > log_start))
+            and (self.offset > log_start if place == AT_OFFSET else place > AT_OFFSET)
             and isinstance(self.body, _IN_MEMORY)
-        )
-
-    @property
-    def awaits_place(self) -> bool:
-        """True if the note that brings it is not durable yet. The body may leave after that."""
-        return self.place == AWAITED
-
-    def share_properties(self, known: dict[bytes, bytes]) -> None:
-        """Hold equal properties as one object: many messages have the same, of 60 octets each."""
-        self.properties = known.setdefault(self.properties, self.properties)
+        ):
+            self.body = bodies
+            return True
+        return False
 
     def page_out(self, bodies: SpilledBody) -> None:
         """Let the body go from memory; ``bodies`` gives it back."""

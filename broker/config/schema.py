@@ -281,7 +281,7 @@ class LimitsConfig:
     unstable_bytes_per_connection: Annotated[int, size(64 * KIB)] = 4 * MIB
     link_unacknowledged_bytes: Annotated[int, size(MIB)] = 64 * MIB
     outgoing_bytes_per_client: Annotated[int, size(64 * KIB)] = 8 * MIB
-    queue_memory_bytes: Annotated[int, size(0)] = 64 * MIB
+    queue_memory_bytes: Annotated[int, size(0)] = 256 * MIB
     message_bytes: Annotated[int, size(KIB, 512 * MIB)] = 128 * MIB
     connections: Annotated[int, Number(1, 1_000_000)] = 10_000
     consumer_timeout_s: Annotated[float, seconds(1, 365 * DAY_S)] = 1_800.0

@@ -112,6 +112,7 @@ def longest_collection_ms(group: ProbedGroup, when: str) -> float:
 
 
 IN_MEMORY = '[limits]\nqueue_memory_bytes = "64GiB"\n'
+ON_DISK = '[limits]\nqueue_memory_bytes = "64MiB"\n'
 DEEP = int(os.environ.get("UNDERSTUDY_DEEP_QUEUE", "100000"))
 """Messages of which the bodies do not stay in memory: 100 MB, of which 64 may."""
 
@@ -145,7 +146,7 @@ def test_a_queue_that_grows_stops_nobody_and_leaves_nothing(tmp_path: Path) -> N
 
 def test_bodies_of_a_deep_queue_are_in_the_journal_alone_and_come_back_in_order(tmp_path: Path) -> None:
     """On every broker, before a restart of all and after it; consumers never wait for a disk on the event loop."""
-    with running_group(tmp_path, group_class=ProbedGroup) as group:
+    with running_group(tmp_path, ON_DISK, group_class=ProbedGroup) as group:
         assert isinstance(group, ProbedGroup)
         declare(Finder(group.ports), ["deep"])
         publish(group.primary().port, "deep", DEEP)

@@ -204,7 +204,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
         unstable_bytes_per_connection=4 << 20,
         link_unacknowledged_bytes=64 << 20,
         outgoing_bytes_per_client=8 << 20,
-        queue_memory_bytes=64 << 20,
+        queue_memory_bytes=256 << 20,
         message_bytes=128 << 20,
         connections=10_000,
         consumer_timeout_s=1_800,

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
+from understudy.broker.log.body_place import AWAITED
 from understudy.broker.log.paged_bodies import PagedBodies
 
 if TYPE_CHECKING:
@@ -51,14 +52,15 @@ class PagingLimits:
         watermark_bytes: of all messages that lie in queues of the log; bodies leave above it.
         least_bytes: smaller bodies stay.
         head_messages: of each queue with consumers, so many stay that are to be handed out next.
-        tail_bytes: of each queue, the newest messages stay up to that.
+        tail_bytes: of each queue, the newest messages stay up to that. A page that holds less in all is not looked at as long as
+            messages come to it.
         window_messages, window_bytes: brought back at once, one message at least.
     """
 
-    watermark_bytes: int = 64 << 20
+    watermark_bytes: int = 256 << 20
     least_bytes: int = 64
     head_messages: int = 512
-    tail_bytes: int = 1 << 20
+    tail_bytes: int = 8 << 20
     window_messages: int = 512
     window_bytes: int = 1 << 20
 
@@ -96,7 +98,7 @@ class Paging:
         self._rest = 0
         self._properties: dict[bytes, bytes] = {}
         self._recovered_bytes = 0
-        self._recovers_deep = False
+        self._recovers = self._recovers_deep = False
 
     def tell_fetched(self, told: Callable[[], None]) -> None:
         """Call ``told`` whenever bodies have come, so that a turn is ended."""
@@ -122,8 +124,10 @@ class Paging:
             self._recovered_bytes = 0
             self._recovers_deep = self._is_due()
             if self._recovers_deep:
+                self._recovers = True  # all that a recovery is shown is durable
                 for _ in self._all_queues():
                     pass
+                self._recovers = False
         return self._recovers_deep
 
     def _is_due(self) -> bool:
@@ -140,8 +144,9 @@ class Paging:
                 queue.swept(entries.newest_number)  # first: what comes meanwhile is for the next sweep
                 for number in numbers:
                     page = entries.pages.get(number)
-                    if page is not None and queue.entries is entries:
-                        if self._page_out(queue, page, number == entries.newest_number):
+                    newest = number == entries.newest_number
+                    if page and queue.entries is entries and not (newest and self._is_tail(page)):
+                        if self._page_out(queue, page, newest):
                             queue.sweep_again(number)
                         steps += len(page)
                     if steps >= SLICE:
@@ -151,30 +156,34 @@ class Paging:
                 steps = 0
                 yield
 
+    def _is_tail(self, page: dict[int, Entry]) -> bool:
+        """True if all messages of the newest page stay, to judge by the last one: every sweep would look at them in vain."""
+        return len(page) * next(reversed(page.values())).message.size <= self._limits.tail_bytes
+
     def _page_out(self, queue: Queue, page: dict[int, Entry], newest: bool) -> bool:
-        """Returns True if a message of the page stays until its place is known."""
+        """Returns True if a message of the page stays until its place is known, or its record durable."""
         waits = False
-        bodies, limits, start = self.bodies, self._limits, self._state.log.start
+        bodies, limits, log = self.bodies, self._limits, self._state.log
         assert bodies is not None
+        start, durable = log.start, log.end if self._recovers else log.durable
         least = limits.least_bytes
         first = queue.first_behind(limits.head_messages, limits.window_bytes) if queue.consumers else 0
         end = self._tail_begins(page) if newest else None
         known = self._properties
         if len(known) > MOST_PROPERTIES:
             known.clear()
+        paged_out = 0
         for entry in page.values():
             message = entry.message
-            message.share_properties(known)
-            if (
-                message.size >= least
-                and entry.id >= first
-                and (end is None or entry.id < end)
-                and message.may_leave(start)
-            ):
-                message.page_out(bodies)
-                self.paged_out += 1
-            elif message.awaits_place:
+            if message.size < least or entry.id < first or (end is not None and entry.id >= end):
+                continue
+            if message.offset > durable:
+                waits = True  # a broker that catches up applies what its own disk does not have yet
+            elif message.leave(bodies, start, known):
+                paged_out += 1
+            elif message.place == AWAITED:
                 waits = True
+        self.paged_out += paged_out
         return waits
 
     def _tail_begins(self, page: dict[int, Entry]) -> int | None:

@@ -12,7 +12,7 @@ from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log.body_place import AT_OFFSET
 from understudy.broker.log.paged_bodies import PagedBodies
-from understudy.broker.message import Message
+from understudy.broker.message import Message, SpilledBody
 
 
 @mutation("G1")
@@ -36,11 +36,14 @@ def bodies_of_an_ended_log_are_read_in_the_new_one(bug: Bug) -> None:
         bug.strike()
 
     bug.replace(BrokerState, "leave_log", leave_log)
-    bug.replace(Message, "may_leave", _may_leave_at_any_offset)
+    bug.replace(Message, "leave", _leave_at_any_offset)
 
 
-def _may_leave_at_any_offset(self: Message, _: int) -> bool:
-    return self.persistent and self.place >= AT_OFFSET and isinstance(self.body, bytes)
+def _leave_at_any_offset(self: Message, bodies: SpilledBody, _: int, known: dict[bytes, bytes]) -> bool:
+    if not (self.persistent and self.place >= AT_OFFSET and isinstance(self.body, bytes)):
+        return False
+    self.page_out(bodies)
+    return True
 
 
 @mutation("G1", "G3", "G5")
