@@ -577,11 +577,7 @@ class Connection:
         self.published_to = offset
         if not confirmed:
             self.published_plainly = True
-        if not self._turn_bytes:  # as `published`, which would be one more call for each message
-            self._batch.publishers.append(self)
-        self._turn_bytes += size_bytes
-        if size_bytes >= MANY_READS_BYTES:
-            self._batch.note_large(size_bytes)
+        self.published(size_bytes)
 
     def published(self, size_bytes: int) -> None:
         """A message of that size has entered the log on this connection."""
