@@ -134,10 +134,6 @@ class Message:
             return True
         return False
 
-    def page_out(self, bodies: SpilledBody) -> None:
-        """Let the body go from memory; ``bodies`` gives it back."""
-        self.body = bodies
-
     def page_in(self, body: bytes) -> None:
         """Its body is in memory again."""
         self.body = body

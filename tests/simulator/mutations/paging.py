@@ -42,7 +42,7 @@ def bodies_of_an_ended_log_are_read_in_the_new_one(bug: Bug) -> None:
 def _leave_at_any_offset(self: Message, bodies: SpilledBody, _: int, known: dict[bytes, bytes]) -> bool:
     if not (self.persistent and self.place >= AT_OFFSET and isinstance(self.body, bytes)):
         return False
-    self.page_out(bodies)
+    self.body = bodies
     return True
 
 

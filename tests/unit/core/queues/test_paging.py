@@ -120,7 +120,7 @@ def test_what_comes_late_to_an_older_place_leaves_with_the_next_sweep(midst: boo
 
 @pytest.mark.usefixtures("small_pages")
 def test_what_a_note_brings_leaves_when_its_place_is_known() -> None:
-    """It is known when the note is durable: a sweep may pass before."""
+    """Its place is known when the note is durable: a sweep may pass before."""
     core, _ = filled(0)
     publish(core.client(), "q", *range(12))
     queue = core.named("q")
@@ -293,7 +293,7 @@ def test_what_comes_back_is_fetched_again_at_its_place() -> None:
     core.fetched()
     assert bodies_heard(client) == [body(0), body(1)]
     for entry in core.named("q").entries.values():  # as after a sweep that passed while they were held
-        entry.message.page_out(core.bodies)
+        entry.message.leave(core.bodies, 0, {})
     client.method(BASIC_NACK, 2, True, True)
     core.sync()
     assert bodies_heard(client) == []
