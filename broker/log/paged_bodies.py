@@ -3,8 +3,8 @@
 A message whose body is paged out has this object as its body, so it costs nothing more. All such messages of a process have the
 same one: it goes with the journal, and stays when another core goes on with that.
 
-Two ways back: :meth:`fetch` reads ahead in another thread, and :meth:`read` at once, on the caller's. Whoever hands messages to
-consumers fetches. What is rare, and needs a body in the midst of a step, reads: a page that the system holds takes some 0.1 ms.
+Two ways back: :meth:`fetch` reads ahead in another thread, and :meth:`read` at once, on the caller's. A queue that serves consumers
+fetches. Rare work that needs a body in the midst of a step reads.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class Law:
 
 
 Script = Callable[["Life"], None]
-"""What a life does."""
+"""The steps of a life."""
 
 
 class Life:

@@ -131,7 +131,7 @@ def a_closing_group_stands_in_a_block_of_frames(bug: Bug) -> None:
 
 @mutation(CUT)
 def segments_go_before_their_floor_is_durable(bug: Bug) -> None:
-    """Segments are removed as soon as nobody needs them, before a group has said so."""
+    """Segments are removed as soon as they are not needed, before a group has said so."""
     real = SegmentFloor.begin
 
     def begin(self: SegmentFloor) -> DropJob | None:
@@ -413,7 +413,7 @@ def what_is_no_frame_is_passed_over(bug: Bug) -> None:
 
 @mutation(READ)
 def a_body_is_not_verified(bug: Bug) -> None:
-    """A body is read from a frame whose checksum nobody looks at."""
+    """A body is read from a frame whose checksum is not looked at."""
 
     def frame_at(self: FrameReader, position: int, limit: int) -> bytes:
         length = frames.frame_length(self.bytes_at(position, frames.BATCH_HEADER_BYTES, limit))

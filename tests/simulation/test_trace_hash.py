@@ -1,4 +1,4 @@
-"""A seed is one run, whatever process it runs in and whoever looks at it: the hash of everything that happens is the same."""
+"""A seed is one run, in every process and for every observer: the hash of everything that happens is the same."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Connections to the state server and to brokers: the link, who is at its other end, secrets, TLS."""
+"""Connections to the state server and to brokers: the link, the process at its other end, secrets, TLS."""

@@ -229,7 +229,7 @@ class Channel:
         self.last_queue = queue
 
     def answer_when_acknowledged(self, key: int, answer: Callable[[], object]) -> None:
-        """Call ``answer`` when every listed broker has acknowledged this one since now: nobody has replaced it."""
+        """Call ``answer`` when every listed broker has acknowledged this one since now: no other has replaced it."""
         self.answer_when_stable(self.broker.batch.barrier(), key, answer)
 
     def answered(self, answer: Callable[[], object], awaited: int) -> None:

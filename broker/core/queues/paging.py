@@ -50,7 +50,7 @@ class PagingLimits:
 
     Attributes:
         watermark_bytes: of all messages that lie in queues of the log; bodies leave above it.
-        least_bytes: smaller bodies stay.
+        least_bytes: smaller bodies stay; but a recovery leaves those, too.
         head_messages: of each queue with consumers, so many stay that are to be handed out next.
         tail_bytes: of each queue, the newest messages stay up to that. A page that holds less in all is not looked at as long as
             messages come to it.

@@ -88,7 +88,7 @@ class EdgePlugin(Protocol):
 
     api_version: ClassVar[int]
     extends_core: ClassVar[bool]
-    """Whether :meth:`create_extension` gives one. Of all plugins of a process only one does.
+    """True if :meth:`create_extension` gives one. Of all plugins of a process only one does.
 
     The class of a plugin that writes notes to the journal has ``journal_notes``, too (``plugin_api.journal_notes.JournalNotes``).
     """
