@@ -26,7 +26,7 @@ WORDS: Final = (
     r"zookeeper",
     r"ha",
 )
-"""The words of the plugin for the parts of a group of brokers. The broker itself leads or does not, and has a log that is stable."""
+"""The words of the plugin for the parts of a group of brokers. The broker itself leads or not, and has a stable log."""
 
 _BEGIN: Final = r"(?<![a-z])"
 _END: Final = r"(?![a-z])"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from understudy.broker.message import Message
 
 SLICE: Final = 4_096
-"""A sweep looks at about so many entries at once: under two milliseconds."""
+"""A sweep looks at about so many entries at once."""
 QUEUE_STEPS: Final = 8
 """To come to a queue takes as much as so many entries."""
 TICKS: Final = 5
