@@ -47,6 +47,6 @@ class QueueReplicator:
                 self._state.applying.note_moved()
             self.queue.enqueue(entry_id, message, deadline_ms)
             if redelivered:
-                self.queue.entries[entry_id].note_redelivered()
+                self.queue.note_redelivered(entry_id)
             if returned is not None:
                 self.queue.know(entry_id, returned)

@@ -6,6 +6,8 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from understudy.broker.core.queues.entry import Entry
+from understudy.broker.core.queues.entry_index import Page
+from understudy.broker.core.queues.packed_page import PackedPage
 from understudy.broker.core.queues.queue import Queue
 from understudy.replicator import snapshot, wire
 from understudy.replicator.id_set import IdSet
@@ -31,11 +33,12 @@ class ReplicatingSubscription:
         self.queue = queue
         queue.sort()
         self.skip = skip
+        pages = queue.entries.pages.values() if of is None else ({entry.id: entry for entry in of},)
         self._ids = [
-            entry.id
-            for entry in (queue.entries.values() if of is None else of)
-            if (entry.id not in skip or (not transient_only and queue.hand_outs(entry.id)))
-            and not (transient_only and entry.message.persistent and queue.durable)
+            entry_id
+            for page in pages
+            for entry_id in (page if not transient_only else _transient(page, queue.durable))
+            if entry_id not in skip or (not transient_only and queue.hand_outs(entry_id))
         ]
         self._next = 0
         self.unacknowledged = 0
@@ -87,6 +90,13 @@ class ReplicatingSubscription:
         if not chosen:
             return None
         return snapshot.encode_queue_piece(wire.QUEUE, self.queue.id, transient, chosen, self.queue.returns)
+
+
+def _transient(page: Page, durable: bool) -> list[int]:
+    """Ids of the messages that no journal keeps; all that are packed are kept."""
+    if isinstance(page, PackedPage):
+        return []
+    return [entry_id for entry_id, entry in page.items() if not (entry.message.persistent and durable)]
 
 
 def brought_bytes(entry: Entry) -> int:

@@ -15,7 +15,7 @@ import attrs
 from understudy.broker.core.life import compaction
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.moving import purging
-from understudy.broker.core.queues import put_off
+from understudy.broker.core.queues import entry_index, put_off, queue
 from understudy.broker.core.queues.moved_bodies import NO_BODIES, MovedBodies
 from understudy.broker.core.queues.paging import PAGING, PagingLimits
 from understudy.broker.core.queues.replication_level import ReplicationLevel
@@ -199,6 +199,14 @@ def _paging(seed: int) -> PagingLimits:
     )
 
 
+PRODUCT_PAGE_BITS = entry_index.PAGE_BITS
+
+
+def _page_bits(seed: int) -> int:
+    """Pages of few messages, so that whole ones leave the memory and are packed."""
+    return Random(f"pages {seed}").choice((PRODUCT_PAGE_BITS, 1, 2, 3))
+
+
 SLICES_SHARE = 0.4
 """Of the seeds: what takes few messages out is done in slices already, of so many."""
 SLICES = (1, 2, 3)
@@ -313,6 +321,7 @@ class Knobs:
         compaction: `DEAD_TO_LIVE`, `LEAST_SHARE`, `SLICE_BYTES` and `MOST_UNSETTLED` of ``core.life.compaction``.
         compaction_pause_ms: the longest time between two slices of compaction.
         slice: ``put_off.SLICE``.
+        page_bits: ``entry_index.PAGE_BITS``.
         shared_turns: how often a broker's turn takes in what comes next; in most seeds never: each thing has a turn.
     """
 
@@ -344,6 +353,7 @@ class Knobs:
     compaction: tuple[int, int, int, int] = PRODUCT_COMPACTION
     compaction_pause_ms: int = 20
     slice: int = PRODUCT_SLICE
+    page_bits: int = PRODUCT_PAGE_BITS
 
     @classmethod
     def draw(cls, seed: int) -> Knobs:
@@ -391,6 +401,7 @@ class Knobs:
             compaction=_compaction(seed),
             compaction_pause_ms=_compaction_pause_ms(seed),
             slice=_slice(seed),
+            page_bits=_page_bits(seed),
             limits=Limits(
                 heartbeat_s=0,
                 handshake_timeout_ms=60_000,
@@ -429,6 +440,8 @@ class Knobs:
             (compaction, "SLICE_BYTES", self.compaction[2]),
             (compaction, "MOST_UNSETTLED", self.compaction[3]),
             (put_off, "SLICE", self.slice),
+            (entry_index, "PAGE_BITS", self.page_bits),
+            (queue, "PAGE_BITS", self.page_bits),
             (purging, "ENCODED", min(purging.ENCODED, self.slice)),
         )
         before = [getattr(module, name) for module, name, _ in constants]

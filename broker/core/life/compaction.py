@@ -35,8 +35,9 @@ from typing import Final
 
 import attrs
 
-from understudy.broker.core.queues.entry import Entry
+from understudy.broker.core.queues.entry_index import Page
 from understudy.broker.core.queues.messages_again import MessagesAgain, Unsettled
+from understudy.broker.core.queues.packed_page import PackedPage
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.log import journal_gate
@@ -95,11 +96,13 @@ class _Pass:
         self.looked_through = False
         self._pages = self._all_pages(state)
 
-    def _all_pages(self, state: BrokerState) -> Iterator[tuple[Queue, list[Entry]]]:
+    def _all_pages(self, state: BrokerState) -> Iterator[tuple[Queue, Page]]:
         for queue in list(state.queues.values()):
             if queue.live is state.live:
                 for number in list(queue.entries.pages):
-                    yield queue, list(queue.entries.pages.get(number, {}).values())
+                    page = queue.entries.pages.get(number)
+                    if page:
+                        yield queue, page
 
     def look_on(self) -> None:
         """Look through the next page, if there is one."""
@@ -109,7 +112,10 @@ class _Pass:
             return
         queue, entries = page
         limit = self.limit
-        for entry in entries:
+        if isinstance(entries, PackedPage):
+            self.found = [(queue, entry_id) for entry_id in reversed(entries.ids_up_to(limit))]
+            return
+        for entry in entries.values():
             message = entry.message
             if message.offset <= limit:
                 if message.shared:

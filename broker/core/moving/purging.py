@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from understudy.broker.core.queues import put_off
 from understudy.broker.core.queues.entry import READY, WITHHELD, Entry
 from understudy.broker.core.queues.leaving import Places, taken_places
+from understudy.broker.core.queues.packed_page import PackedPage
 from understudy.broker.log import record
 from understudy.broker.octets.chunks import LargeBuffer, named_bytes
 
@@ -44,7 +45,7 @@ class Purge:
 
     __slots__ = ("_batch", "_then", "count", "queue", "slices")
 
-    def __init__(self, broker: MovingPort, queue: Queue, count: int, lines: list[Places]) -> None:
+    def __init__(self, broker: MovingPort, queue: Queue, count: int, lines: list[Places | PackedPage]) -> None:
         self._batch = broker.batch
         self.queue = queue
         self.count = count
@@ -55,31 +56,43 @@ class Purge:
         """Call ``then`` when its record is appended."""
         self._then = then
 
-    def _work(self, lines: list[Places]) -> Iterator[None]:
+    def _work(self, lines: list[Places | PackedPage]) -> Iterator[None]:
         """Take the messages in ``lines`` out; the items are slices of that."""
         queue = self.queue
         entries = queue.entries
         taken: list[array[int]] = []
         for line in lines:
             while line and self._goes_on(entries):
-                ids = array("Q", sorted(self._marked(taken_places(line))))
+                ids = self._taken(line)
                 if not queue.logged:
                     self._remove(ids)
                 elif ids:
                     taken.append(ids)
                 yield
+                if isinstance(line, PackedPage):
+                    break
         if taken and self._goes_on(entries):
             yield from self._append(in_order(taken), entries)
         if self._then is not None:
             self._then()
+
+    def _taken(self, line: Places | PackedPage) -> array[int]:
+        """Take the next slice of ``line``, or all of a packed page. Returns the ids, in order."""
+        if isinstance(line, PackedPage):
+            return array("Q", self.queue.purge_page(line, self._many))
+        return array("Q", sorted(self._marked(taken_places(line))))
+
+    @property
+    def _many(self) -> bool:
+        """True if one record takes out so many that brokers do so in slices."""
+        return self.queue.logged and self.count > put_off.SLICE
 
     def _goes_on(self, entries: EntryIndex) -> bool:
         """False if the queue has been deleted, or has lost ``entries``: it is gone with all its messages."""
         return self.queue.entries is entries and not self.queue.deleted
 
     def _marked(self, entries: Iterable[Entry]) -> Iterator[int]:
-        queue = self.queue
-        many = queue.logged and self.count > put_off.SLICE
+        queue, many = self.queue, self._many
         for entry in entries:
             if entry.state in (READY, WITHHELD):
                 queue.mark_purged(entry, many)

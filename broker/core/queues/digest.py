@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from hashlib import sha256
+from itertools import chain
 from struct import Struct
 from typing import Final, Protocol
 
 import attrs
 
 from understudy.broker.core.queues.entry import Entry
+from understudy.broker.core.queues.entry_index import Page
+from understudy.broker.core.queues.packed_page import PackedPage
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.paged_bodies import PagedBodies, contents_of
@@ -25,7 +29,9 @@ QUEUE_BYTES: Final = 8192
 
 _ENTRY: Final = Struct(">QQIIBB")
 _RETURNED: Final = Struct(">IIQ")
-_Held = tuple[Queue, list[Entry], dict[int, Returned]]
+_Seen = list[Entry] | Sequence[int]
+"""A page of a queue as it was; of a packed one the ids."""
+_Held = tuple[Queue, list[_Seen], dict[int, Returned]]
 
 
 class HoldsQueues(Protocol):
@@ -81,12 +87,13 @@ def digests_in_slices(state: HoldsQueues) -> Generator[None, None, list[QueueDig
     for queue in sorted((q for q in state.queues.values() if q.logged), key=lambda q: (q.vhost, q.name, q.id)):
         queue.sort()
         known = dict(queue.returns.known) if queue.returns is not None else {}
-        held.append((queue, list(queue.entries.values()), known))
+        held.append((queue, [_seen(page) for page in queue.entries.pages.values()], known))
     digests = []
     in_slice = 0
-    for queue, entries, known in _let_go(held):
+    for queue, pages, known in _let_go(held):
         digest = sha256()
-        for entry, body in _with_bodies(queue, entries):
+        messages = sum(map(len, pages))
+        for entry, body in _with_bodies(queue, pages):
             message = entry.message
             exchange, routing_key = message.exchange.encode(), message.routing_key.encode()
             lengths = (len(message.properties), message.size, len(exchange), len(routing_key))
@@ -111,17 +118,21 @@ def digests_in_slices(state: HoldsQueues) -> Generator[None, None, list[QueueDig
         if in_slice >= SLICE_BYTES:  # of queues without a message
             in_slice = 0
             yield
-        digests.append(
-            QueueDigest(vhost=queue.vhost, name=queue.name, messages=len(entries), digest=digest.hexdigest())
-        )
+        digests.append(QueueDigest(vhost=queue.vhost, name=queue.name, messages=messages, digest=digest.hexdigest()))
     return digests
 
 
-def _with_bodies(queue: Queue, entries: list[Entry]) -> Iterator[tuple[Entry, bytes]]:
+def _seen(page: Page) -> _Seen:
+    return array("Q", page) if isinstance(page, PackedPage) else list(page.values())
+
+
+def _with_bodies(queue: Queue, pages: list[_Seen]) -> Iterator[tuple[Entry, bytes]]:
     """Each with the body; so many are read at once as a slice is long."""
     chunk: list[Entry] = []
     octets = 0
-    for entry in entries:
+    seen: Iterator[Entry | int] = chain.from_iterable(pages)
+    for each in seen:
+        entry = _still_there(queue, each) if isinstance(each, int) else each
         chunk.append(entry)
         octets += MESSAGE_BYTES + entry.message.size
         if octets >= SLICE_BYTES:
@@ -131,10 +142,20 @@ def _with_bodies(queue: Queue, entries: list[Entry]) -> Iterator[tuple[Entry, by
 
 
 def _bodies(queue: Queue, entries: list[Entry]) -> list[bytes]:
-    for entry in entries:
-        if entry.message.body.__class__ is PagedBodies and queue.entries.get(entry.id) is not entry:
-            raise DigestOutrunError(queue.vhost, queue.name, entry.id)
-    return contents_of([entry.message for entry in entries])
+    return contents_of(
+        [
+            (_still_there(queue, entry.id) if entry.message.body.__class__ is PagedBodies else entry).message
+            for entry in entries
+        ]
+    )
+
+
+def _still_there(queue: Queue, entry_id: int) -> Entry:
+    """The message of that id as it is now: a compaction may have moved it, and its page may be packed by now."""
+    entry = queue.entries.get(entry_id)
+    if entry is None:
+        raise DigestOutrunError(queue.vhost, queue.name, entry_id)
+    return entry
 
 
 def _let_go(held: deque[_Held]) -> Iterator[_Held]:

@@ -4,6 +4,9 @@ A dict that grows is copied as a whole: one of 699,051 entries holds the event l
 the group at the same place of the log. A *page* is a dict of the entries whose ids have all but the last ``PAGE_BITS`` bits
 in common: at most 4,096, of which a copy takes 0.1 ms. Ids of one queue follow one another, so that pages are full.
 
+A page whose messages have left the memory may be *packed* (``packed_page.py``): then it gives copies of its entries. The newest is
+never packed.
+
 Refused: one list and a base id (ids have gaps, of epochs and of a log that is filled); dicts that are closed when they are full,
 whatever ids they hold (a look-up would have to ask each of them).
 """
@@ -12,9 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from understudy.broker.core.queues.entry import Entry
+from understudy.broker.core.queues.packed_page import PackedPage
+
+if TYPE_CHECKING:
+    from understudy.broker.message import SpilledBody
+
+Page = dict[int, Entry] | PackedPage
 
 PAGE_BITS: Final = 12
 
@@ -38,7 +47,7 @@ class EntryIndex:
     __slots__ = ("count", "newest", "newest_end", "newest_number", "pages")
 
     def __init__(self) -> None:
-        self.pages: dict[int, dict[int, Entry]] = {}
+        self.pages: dict[int, Page] = {}
         self.newest: dict[int, Entry] = {}
         self.newest_number = -1
         self.newest_end = 0
@@ -47,7 +56,7 @@ class EntryIndex:
     def page_for(self, entry_id: int) -> dict[int, Entry]:
         """The page to which the entry of this new id is added at once; where it is not the newest, or begins one."""
         number = entry_id >> PAGE_BITS
-        page = self.pages.get(number)
+        page = self.unpack(number)
         if page is None:
             page = self.pages[number] = {}
         if number > self.newest_number:
@@ -63,7 +72,41 @@ class EntryIndex:
         if number != self.newest_number:
             del self.pages[number]
 
+    def pack(self, number: int, entries: list[Entry], bodies: SpilledBody) -> PackedPage:
+        """Pack the page of that number, which holds ``entries``; see `PackedPage`."""
+        page = self.pages[number] = PackedPage(number << PAGE_BITS, entries, bodies)
+        return page
+
+    def unpack(self, number: int) -> dict[int, Entry] | None:
+        """The page of that number, which holds objects from now on; None if there is none."""
+        page = self.pages.get(number)
+        if page.__class__ is PackedPage:
+            assert isinstance(page, PackedPage)
+            page = self.pages[number] = page.unpacked()
+        assert not isinstance(page, PackedPage)
+        return page
+
+    def dropped(self, number: int, page: PackedPage) -> None:
+        """``page``, of that number, has lost an entry."""
+        self.count -= 1
+        if not page:
+            del self.pages[number]
+
+    def hold(self, number: int, page: PackedPage) -> None:
+        """Have this page, too, whose ids are above all others."""
+        self.pages[number] = page
+        self.count += len(page)
+
+    def objects(self) -> Iterator[Entry]:
+        """The entries of all pages that are not packed."""
+        return chain.from_iterable(page.values() for page in self.pages.values() if not isinstance(page, PackedPage))
+
+    def packed(self) -> list[PackedPage]:
+        """The packed pages."""
+        return [page for page in self.pages.values() if isinstance(page, PackedPage)]
+
     def get(self, entry_id: int) -> Entry | None:
+        """The entry of that id, or a copy if its page is packed; None if it is not here."""
         page = self.pages.get(entry_id >> PAGE_BITS)
         return page.get(entry_id) if page is not None else None
 
@@ -71,7 +114,8 @@ class EntryIndex:
         return self.pages[entry_id >> PAGE_BITS][entry_id]
 
     def __contains__(self, entry_id: int) -> bool:
-        return self.get(entry_id) is not None
+        page = self.pages.get(entry_id >> PAGE_BITS)
+        return page is not None and entry_id in page
 
     def __len__(self) -> int:
         return self.count
@@ -84,17 +128,6 @@ class EntryIndex:
 
     def items(self) -> Iterator[tuple[int, Entry]]:
         return chain.from_iterable(page.items() for page in self.pages.values())
-
-    def pop(self, entry_id: int) -> Entry | None:
-        """Take out the entry of that id, if there is one."""
-        number = entry_id >> PAGE_BITS
-        page = self.pages.get(number)
-        entry = page.pop(entry_id, None) if page is not None else None
-        if entry is not None:
-            self.count -= 1
-            if not page:
-                self.emptied(number)
-        return entry
 
     def pop_last(self) -> Entry:
         """Take out one of the entries that came last. There must be one."""
@@ -109,5 +142,14 @@ class EntryIndex:
 
     def sort(self) -> None:
         """Put all into the order of ids."""
-        self.pages = {number: dict(sorted(page.items())) for number, page in sorted(self.pages.items())}
-        self.newest = self.pages.get(self.newest_number, self.newest)
+        self.pages = {
+            number: page if isinstance(page, PackedPage) else dict(sorted(page.items()))
+            for number, page in sorted(self.pages.items(), key=_number)
+        }
+        newest = self.pages.get(self.newest_number, self.newest)
+        assert not isinstance(newest, PackedPage), f"page {self.newest_number} is the newest, and packed"
+        self.newest = newest
+
+
+def _number(item: tuple[int, Page]) -> int:
+    return item[0]

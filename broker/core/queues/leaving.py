@@ -49,7 +49,7 @@ def taken_places(places: Places) -> Iterator[Entry]:
 
 def mark_in_hand(entries: EntryIndex, count: int) -> None:
     """Mark as GONE what others hold of ``entries``: so many messages. Consumers have the first ones of a queue most often."""
-    for entry in entries.values():
+    for entry in entries.objects():
         if count <= 0:
             return
         if entry.state in IN_HAND:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import attrs
 
@@ -99,14 +100,13 @@ class MessagesAgain:
         moved: dict[int, tuple[Message, Message]] = {}
         for (queue_id, entry_id, _, _), body_place in unsettled.targets:
             queue = queues.get(queue_id)
-            entry = queue.entries.get(entry_id) if queue is not None else None
-            if queue is None or entry is None or entry.message.offset >= place:
-                continue
-            before = entry.message
-            _, again = moved.setdefault(id(before), (before, before.again_at(place, body_place)))
-            queue.live.release(before.offset, before.size)
-            queue.live.add(place, again.size)
-            entry.hold_again(again)
+            if queue is not None:
+                queue.stand_again(entry_id, place, body_place, partial(_moved, moved, place, body_place))
+
+
+def _moved(moved: dict[int, tuple[Message, Message]], place: int, body_place: int, before: Message) -> Message:
+    """``before`` as it stands now; messages that several queues share are moved once."""
+    return moved.setdefault(id(before), (before, before.again_at(place, body_place)))[1]
 
 
 def take_again(queues: Mapping[int, Queue], again: AgainNote) -> bool:

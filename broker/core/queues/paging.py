@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
+from understudy.broker.core.queues.entry import READY
+from understudy.broker.core.queues.packed_page import PACKED_KINDS, PackedPage
 from understudy.broker.log.body_place import AWAITED
 from understudy.broker.log.paged_bodies import PagedBodies
 
@@ -136,6 +138,7 @@ class Paging:
     def _all_queues(self) -> Iterator[None]:
         """A sweep; the items are its slices."""
         steps = 0
+        head, octets = self._limits.head_messages, self._limits.window_bytes
         for queue in list(self._state.queues.values()):
             steps += QUEUE_STEPS
             if queue.durable and queue.live is self._state.live and queue.entries:
@@ -145,9 +148,14 @@ class Paging:
                 for number in numbers:
                     page = entries.pages.get(number)
                     newest = number == entries.newest_number
-                    if page and queue.entries is entries and not (newest and self._is_tail(page)):
-                        if self._page_out(queue, page, newest):
+                    if not page or isinstance(page, PackedPage) or queue.entries is not entries:
+                        continue
+                    if not (newest and self._is_tail(page)):
+                        first = queue.first_behind(head, octets) if queue.consumers else 0
+                        if self._page_out(page, first, newest):
                             queue.sweep_again(number)
+                        elif not newest:
+                            self._pack(queue, number, page, first)
                         steps += len(page)
                     if steps >= SLICE:
                         steps = 0
@@ -160,14 +168,17 @@ class Paging:
         """True if all messages of the newest page stay, to judge by the last one: every sweep would look at them in vain."""
         return len(page) * next(reversed(page.values())).message.size <= self._limits.tail_bytes
 
-    def _page_out(self, queue: Queue, page: dict[int, Entry], newest: bool) -> bool:
-        """Returns True if a message of the page stays until its place is known, or its record durable."""
+    def _page_out(self, page: dict[int, Entry], first: int, newest: bool) -> bool:
+        """Messages stay whose ids are below ``first``.
+
+        Returns:
+            True if a message of the page stays until its place is known, or its record durable.
+        """
         waits = False
-        bodies, limits, log = self.bodies, self._limits, self._state.log
+        bodies, log = self.bodies, self._state.log
         assert bodies is not None
         start, durable = log.start, log.end if self._recovers else log.durable
-        least = limits.least_bytes
-        first = queue.first_behind(limits.head_messages, limits.window_bytes) if queue.consumers else 0
+        least = self._limits.least_bytes
         end = self._tail_begins(page) if newest else None
         known = self._properties
         if len(known) > MOST_PROPERTIES:
@@ -175,16 +186,33 @@ class Paging:
         paged_out = 0
         for entry in page.values():
             message = entry.message
-            if message.size < least or entry.id < first or (end is not None and entry.id >= end):
-                continue
             if message.offset > durable:
                 waits = True  # a broker that catches up applies what its own disk does not have yet
+            elif message.size < least or entry.id < first or (end is not None and entry.id >= end):
+                continue
             elif message.leave(bodies, start, known):
                 paged_out += 1
             elif message.place == AWAITED:
                 waits = True
         self.paged_out += paged_out
         return waits
+
+    def _pack(self, queue: Queue, number: int, page: dict[int, Entry], first: int) -> None:
+        """Pack the page of that number, if all of its bodies have left; small ones leave with it."""
+        bodies, log, known = self.bodies, self._state.log, self._properties
+        assert bodies is not None
+        if queue.fetching or not queue.packs:
+            return
+        if any(
+            entry.state != READY
+            or entry.id < first
+            or entry.message.__class__ not in PACKED_KINDS
+            or (entry.message.body is not bodies and not entry.message.leave(bodies, log.start, known))
+            for entry in page.values()
+        ):
+            return
+        entries = [page[entry_id] for entry_id in sorted(page)]
+        queue.pack(number, entries, bodies)
 
     def _tail_begins(self, page: dict[int, Entry]) -> int | None:
         """The id from which on messages of the newest page stay; None for none of them."""

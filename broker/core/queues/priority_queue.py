@@ -86,6 +86,14 @@ class PriorityQueue(Queue):
     def priority_of(self, message: Message) -> int:
         return min(asked_priority(message.properties), self.most)
 
+    @property
+    def packs(self) -> bool:
+        """Any message may be handed out next, and all are looked at to find that one."""
+        return False
+
+    def _begin_page(self, entry_id: int) -> dict[int, Entry]:
+        return self.entries.page_for(entry_id)
+
     def _sort_in(self) -> None:
         """Put what has come, or come back, into its level."""
         ready, returned, levels = self.ready, self.returned, self._levels
@@ -158,6 +166,8 @@ class PriorityQueue(Queue):
     def activate(self, redelivered_below: int, first_new_id: int) -> None:
         self._forget_levels()
         super().activate(redelivered_below, first_new_id)
+        while self.next_page():
+            pass
 
     def _forget_levels(self) -> None:
         self._levels.clear()

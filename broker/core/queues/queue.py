@@ -37,13 +37,14 @@ from understudy.broker.core.queues.entry import (
 from understudy.broker.core.queues.entry_index import PAGE_BITS, EntryIndex
 from understudy.broker.core.queues.id_window import IdWindow
 from understudy.broker.core.queues.leaving import Leaving, Places, forget, mark_in_hand
+from understudy.broker.core.queues.packed_page import PackedPage, Stand
 from understudy.broker.core.queues.queue_limits import QueueLimits
 from understudy.broker.core.queues.queue_returns import QueueReturns
 from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.core.queues.return_rule import ReturnRule
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.return_record import Returned
-from understudy.broker.message import DelayedMessage, Message
+from understudy.broker.message import DelayedMessage, Message, SpilledBody
 
 if TYPE_CHECKING:
     from understudy.broker.core.queues.consumer import Consumer
@@ -108,6 +109,8 @@ class Queue:
     ``returns`` what is known of them, None if nothing is; ``takes_delays``: the header ``x-delay`` of a message counts here.
     ``leaving`` are messages of which an applied record says that they are gone, which :meth:`leave` takes out in slices; ``purged``
     counts those that a purge has taken and no record, in ``acquired`` too.
+    The *line* is what is handed out next, in order, if this broker leads: ``ready``, the pages in ``between``, and ``tail``, to
+    which new messages come. ``tail`` is ``ready`` if nothing lies between them. ``returned`` has what came back.
     ``fetching``: bodies of its next messages are being read. A sweep has passed the pages of ``entries`` before ``swept_page``.
     ``policy`` names the policy that has changed what ``arguments`` say, None for none. ``window`` has the ids of messages that
     came, None if the queue drops no duplicates.
@@ -119,6 +122,7 @@ class Queue:
         "adopted",
         "arguments",
         "auto_delete",
+        "between",
         "brought_at",
         "cleared",
         "consumer_timeout_ms",
@@ -154,6 +158,7 @@ class Queue:
         "returns",
         "scheduled",
         "swept_page",
+        "tail",
         "takes_delays",
         "ttl_ms",
         "uncommitted",
@@ -203,6 +208,8 @@ class Queue:
         self.configure(arguments)
         self.entries = EntryIndex()
         self.ready: deque[Entry] = deque()
+        self.between: dict[int, deque[Entry] | PackedPage] = {}
+        self.tail = self.ready
         self.returned: list[tuple[int, Entry]] = []
         self.acquired = self.returning = 0
         self.uncommitted = 0
@@ -248,11 +255,12 @@ class Queue:
             if entry_id in entries:
                 return
             self.unsorted = True
+            self.unpack(entry_id)
             page = entries.page_for(entry_id)
             self.sweep_again(entry_id >> PAGE_BITS)
         else:
             self.last_id = entry_id
-            page = entries.newest if entry_id < entries.newest_end else entries.page_for(entry_id)
+            page = entries.newest if entry_id < entries.newest_end else self._begin_page(entry_id)
         # Entry(...), of which the call of the class is two thirds: 0.2 us of each message on each broker.
         entry = page[entry_id] = _new(Entry)
         entry.id = entry_id
@@ -268,16 +276,27 @@ class Queue:
             if late:
                 heappush(self.returned, (entry_id, entry))
             else:
-                self.ready.append(entry)
+                self.tail.append(entry)
             if self.limits is not None:
                 self.limits.entered(self, entry)
+
+    def _begin_page(self, entry_id: int) -> dict[int, Entry]:
+        """The page that begins with this new id. What is in line of the one before is closed."""
+        if self.tail is not self.ready:
+            self.between[self.entries.newest_number] = self.tail
+            self.tail = deque()
+        elif self.ready:
+            self.tail = deque()
+        return self.entries.page_for(entry_id)
 
     def remove(self, entry_id: int) -> bool:
         """Take an applied message away for good; False if it is not here."""
         entries = self.entries
         number = entry_id >> PAGE_BITS
         page = entries.pages.get(number)
-        entry = page.pop(entry_id, None) if page is not None else None
+        if page.__class__ is PackedPage:
+            return self._remove_packed(page, entry_id)
+        entry = page.pop(entry_id, None) if page is not None else None  # type: ignore[union-attr]
         if entry is None:
             return False
         entries.count -= 1
@@ -297,6 +316,22 @@ class Queue:
         self.live.release(message.offset, message.size)
         return True
 
+    def _remove_packed(self, page: PackedPage, entry_id: int) -> bool:
+        """As :meth:`remove`, out of ``page``."""
+        stand = page.drop(entry_id)
+        if stand is None:
+            return False
+        self.entries.dropped(entry_id >> PAGE_BITS, page)
+        if self.returns is not None:
+            self.returns.known.pop(entry_id, None)
+        if page.state in HELD:
+            self.acquired -= 1
+        elif self.limits is not None:
+            self.limits.left_bytes(stand.size)
+        self.dequeued += 1
+        self.live.release(*stand)
+        return True
+
     def take_over(self, place: Queue) -> None:
         """Take over what a recovery has put into ``place``."""
         place.settle()
@@ -307,15 +342,21 @@ class Queue:
         self.uncommitted = place.uncommitted
         self.returns = place.returns
         if self.takes_delays:
-            for entry in self.entries.values():
+            for entry in self.entries.objects():
                 if isinstance(entry.message, DelayedMessage):
                     self._comes_late(entry)  # the place did not know that its queue delays messages
 
     def continue_from(self, ended: Queue) -> None:
         """Take what ``ended`` holds, of another core; its consumers have nothing of it here. This queue is new."""
         ended.sort()
-        for entry in ended.entries.values():
-            self.enqueue(entry.id, entry.message, entry.deadline_ms)
+        for number, page in ended.entries.pages.items():
+            if isinstance(page, PackedPage):
+                self.entries.hold(number, page.copy())
+                for stand in page.stands():
+                    self.live.add(*stand)
+                continue
+            for entry in page.values():
+                self.enqueue(entry.id, entry.message, entry.deadline_ms)
         self.last_id = ended.last_id
         self.dequeued, self.cleared = ended.dequeued, ended.cleared
         if ended.returns is not None:
@@ -349,11 +390,20 @@ class Queue:
         entries, active = self.entries, self.active
         end = min(leaving.at + most, len(leaving.ids))
         for entry_id in leaving.ids[leaving.at : end]:
-            entry = entries.pop(entry_id)
             if not active:
                 self.acquired -= 1
+            number = entry_id >> PAGE_BITS
+            page = entries.pages.get(number)
+            if isinstance(page, PackedPage):
+                purged = page.state == PURGED
+                self.purged -= self._remove_packed(page, entry_id) and purged
+                continue
+            entry = page.pop(entry_id, None) if page is not None else None
             if entry is None:
                 continue
+            entries.count -= 1
+            if not page:
+                entries.emptied(number)
             if self.returns is not None:
                 self._forget_return(entry)
             if active:
@@ -433,19 +483,99 @@ class Queue:
         self.active = True
         self.redelivered_below = redelivered_below
         self.newest_id = max(self.last_id, first_new_id)
-        self.ready = deque(self.entries.values())
         self.returned.clear()
         self.acquired = self.returning = self.purged = 0
-        for entry in self.ready:
-            entry.state = READY
+        self._line_up()
         if self.returns is not None and self.returns.known:
             self.returns.activate(self)
-            self.ready = deque(entry for entry in self.ready if entry.state == READY)
+            self._drop_held()
             self._tell_withheld()
         if self.limits is not None:
             self.limits.begin(self)
 
+    def _line_up(self) -> None:
+        """Have everything that is here READY and in line, a page at a time."""
+        entries = self.entries
+        self.ready = deque()
+        self.between = {}
+        for number, page in entries.pages.items():
+            if isinstance(page, PackedPage):
+                page.mark(READY)
+                self.between[number] = page
+            else:
+                for entry in page.values():
+                    entry.state = READY
+                self.between[number] = deque(page.values())
+        newest = self.between.pop(entries.newest_number, deque())
+        assert not isinstance(newest, PackedPage), (
+            f"page {entries.newest_number} of {self.name} is the newest, and packed"
+        )
+        self.tail = newest
+        if not self.between:
+            self.ready = newest
+
+    def _drop_held(self) -> None:
+        """Keep only what is READY in line, but for ``returned``."""
+        lines = [self.ready, *self.between.values(), self.tail]
+        for line in lines[: -1 if self.tail is self.ready else None]:
+            if not isinstance(line, PackedPage):
+                ready = [entry for entry in line if entry.state == READY]
+                line.clear()
+                line.extend(ready)
+
+    def next_page(self) -> bool:
+        """Put the next page of the line behind what is in ``ready``. False if all of the line is there."""
+        if self.ready is self.tail:
+            return False
+        if self.between:
+            number = next(iter(self.between))
+            self._unpack(number)
+            page = self.between.pop(number)
+            assert not isinstance(page, PackedPage)
+            self.ready.extend(page)
+        else:
+            self.ready.extend(self.tail)
+            self.tail = self.ready
+        return True
+
     # -- paging ---------------------------------------------------------------------------------------------------
+
+    @property
+    def packs(self) -> bool:
+        """True if a page may be packed."""
+        return True
+
+    def pack(self, number: int, entries: list[Entry], bodies: SpilledBody) -> None:
+        """Pack the page of that number, which holds ``entries``, in order, if all are in line; see `PackedPage`."""
+        if not self.active:
+            self.entries.pack(number, entries, bodies)
+            return
+        line = self.between.get(number)
+        if isinstance(line, deque) and [entry for entry in line if entry.state == READY] == entries:
+            self.between[number] = self.entries.pack(number, entries, bodies)
+
+    def unpack(self, entry_id: int) -> Entry | None:
+        """The message of that id, which may be changed; None if it is not here."""
+        self._unpack(entry_id >> PAGE_BITS)
+        return self.entries.get(entry_id)
+
+    def _unpack(self, number: int) -> None:
+        """Have objects of the messages of that page."""
+        page = self.entries.pages.get(number)
+        if isinstance(page, PackedPage):
+            objects = self.entries.unpack(number)
+            assert objects is not None
+            if number in self.between:
+                self.between[number] = deque(objects.values())
+        elif isinstance(self.between.get(number), PackedPage):
+            self.between[number] = deque()  # all of it has left
+
+    def shown(self) -> Iterator[Entry]:
+        """What is in line, in order; copies of what is packed."""
+        lines = [self.ready, *self.between.values()]
+        if self.tail is not self.ready:
+            lines.append(self.tail)
+        return chain.from_iterable(line.values() if isinstance(line, PackedPage) else line for line in lines)
 
     def swept(self, page: int) -> None:
         """A sweep passes the pages before this one: bodies there leave the memory, or stay."""
@@ -465,7 +595,7 @@ class Queue:
 
     def first_behind(self, messages: int, octets: int) -> int:
         """The id behind so many messages, or octets of bodies, that are handed out next: this one and higher ones wait for long."""
-        for number, entry in enumerate(self.ready):
+        for number, entry in enumerate(self.shown()):
             octets -= entry.message.size
             if number >= messages or octets < 0:
                 return entry.id
@@ -473,6 +603,8 @@ class Queue:
 
     def upcoming(self, most: int) -> Iterator[Entry]:
         """The messages that are handed out next, about in that order, and so many at most of each sort."""
+        while len(self.ready) < most and self.next_page():
+            pass
         return chain((entry for _, entry in islice(self.returned, most)), islice(self.ready, most))
 
     def doubt(self) -> int:
@@ -591,10 +723,13 @@ class Queue:
         ready = self.ready
         returned = self.returned
         while True:
-            if returned and (not ready or returned[0][0] < ready[0].id):
+            if ready:
+                entry = heappop(returned)[1] if returned and returned[0][0] < ready[0].id else ready.popleft()
+            elif ready is not self.tail:
+                self.next_page()
+                continue
+            elif returned:
                 entry = heappop(returned)[1]
-            elif ready:
-                entry = ready.popleft()
             else:
                 return None
             if entry.state == READY:
@@ -621,7 +756,10 @@ class Queue:
 
     def peek(self) -> Entry | None:
         """The message that :meth:`take` would give."""
-        return first_ready(self.ready, self.returned)
+        first = first_ready(self.ready, self.returned)
+        while not self.ready and self.next_page():
+            first = first_ready(self.ready, self.returned)
+        return first
 
     def take_expired(self, now_ms: Callable[[], int]) -> Iterator[Entry]:
         """The messages at the head whose deadlines have passed, each marked ACQUIRED. ``now_ms`` tells the time."""
@@ -644,7 +782,7 @@ class Queue:
 
     def lock(self, entry_id: int) -> None:
         """A prepared branch takes this message away: nobody may have it before that is decided. It may be gone, or not here."""
-        entry = self.entries.get(entry_id)
+        entry = self.unpack(entry_id)
         if entry is not None and entry.state in (READY, WITHHELD):
             self.hold(entry)
 
@@ -653,7 +791,7 @@ class Queue:
 
         A purge that is under way would take such a place, of before, for one of its own.
         """
-        self.ready = deque(entry for entry in self.ready if entry.state == READY)
+        self._drop_held()
         self.returned = [place for place in self.returned if place[1].state == READY]
         heapify(self.returned)
         if self.returns is not None:
@@ -680,14 +818,15 @@ class Queue:
         self.sort()
         return [entry for entry in self.entries.values() if entry.state == READY]
 
-    def purge(self) -> tuple[int, list[Places]]:
+    def purge(self) -> tuple[int, list[Places | PackedPage]]:
         """Take all messages that may be handed out, now or when they are due: no client gets or counts them any more.
 
         Returns:
             How many these are, and where they are, together with others that are neither READY nor WITHHELD. The caller marks them.
         """
         count = self.depth + self.withheld
-        lines = self.lines()
+        packed = [page for page in self.between.values() if isinstance(page, PackedPage)]
+        lines = [*packed, *self.lines()]
         self.acquired += count
         self.purged += count
         if self.returns is not None:
@@ -703,6 +842,23 @@ class Queue:
         else:
             entry.state = DEQUEUING
             self.purged -= 1
+
+    def purge_page(self, page: PackedPage, many: bool) -> list[int]:
+        """A purge has come to ``page``, which was packed when it began; see :meth:`mark_purged`. Returns the ids that it takes."""
+        ids = list(page)
+        number = page.base >> PAGE_BITS
+        if self.entries.pages.get(number) is page:
+            page.mark(PURGED if many else DEQUEUING)
+            if not many:
+                self.purged -= len(ids)
+            return ids
+        taken = []
+        for entry_id in ids:
+            entry = self.entries.get(entry_id)
+            if entry is not None and entry.state == READY:
+                self.mark_purged(entry, many)
+                taken.append(entry_id)
+        return taken
 
     # -- coming late, and coming back -----------------------------------------------------------------------------
 
@@ -745,6 +901,36 @@ class Queue:
         entry.begin_return()
         self.returning += 1
 
+    def note_redelivered(self, entry_id: int) -> None:
+        """A client may have had the message of that id, which is here."""
+        page = self.entries.pages[entry_id >> PAGE_BITS]
+        if isinstance(page, PackedPage):
+            page.note_redelivered(entry_id)
+        else:
+            page[entry_id].note_redelivered()
+
+    def stand_again(self, entry_id: int, before: int, place: int, again: Callable[[Message], Message]) -> None:
+        """The message of that id, if it is here and counts before ``before``, counts there, and its body is at ``place``.
+
+        ``again`` makes the message that an object is to hold.
+        """
+        page = self.entries.pages.get(entry_id >> PAGE_BITS)
+        if page is None or entry_id not in page:
+            return
+        if isinstance(page, PackedPage):
+            stand = page.stand(entry_id)
+            if stand.offset >= before:
+                return
+            page.stand_again(entry_id, before, place)
+        else:
+            entry = page[entry_id]
+            stand = Stand(entry.message.offset, entry.message.size)
+            if stand.offset >= before:
+                return
+            entry.hold_again(again(entry.message))
+        self.live.release(*stand)
+        self.live.add(before, stand.size)
+
     def let_go_last(self) -> None:
         """Take out one of the messages that came last, of a dropped core."""
         entry = self.entries.pop_last()
@@ -773,7 +959,8 @@ class Queue:
         """
         if not self.know(entry_id, returned) or not self.active:
             return None
-        entry = self.entries[entry_id]
+        entry = self.unpack(entry_id)
+        assert entry is not None, f"message {entry_id} of {self.name} has left"
         was = entry.state
         if was == RETURNING:
             entry.redelivered = True
@@ -818,9 +1005,13 @@ class Queue:
         self.returns.known.pop(entry.id, None)
 
     def lines(self) -> list[Places]:
-        """All that holds messages in order to hand them out, given away: this queue hands out nothing of it any more."""
+        """What holds messages in order to hand them out, given away, but for packed pages: none of it is in line any more."""
         lines: list[Places] = [self.ready, self.returned]
-        self.ready, self.returned = deque(), []
+        lines += [line for line in self.between.values() if not isinstance(line, PackedPage)]
+        if self.tail is not self.ready:
+            lines.append(self.tail)
+        self.ready, self.returned, self.between = deque(), [], {}
+        self.tail = self.ready
         if self.returns is not None:
             lines.append(self.returns.give_away())
         return lines

@@ -64,7 +64,8 @@ class QueueLimits:
     def begin(self, queue: Queue) -> None:
         """This broker begins to lead: everything in ``queue`` is ready."""
         self.coming = self.coming_bytes = 0
-        self.ready_bytes = sum(entry.message.size for entry in queue.entries.values())
+        self.ready_bytes = sum(entry.message.size for entry in queue.entries.objects())
+        self.ready_bytes += sum(page.size_bytes() for page in queue.entries.packed())
         self.look(queue)
 
     def published(self, size_bytes: int) -> None:
@@ -85,6 +86,10 @@ class QueueLimits:
     def left(self, entry: Entry) -> None:
         """``entry`` is neither any more."""
         self.ready_bytes -= entry.message.size
+
+    def left_bytes(self, size_bytes: int) -> None:
+        """A message with a body of that size, which was ready, has left."""
+        self.ready_bytes -= size_bytes
 
     def purged(self) -> None:
         """Nothing is ready or withheld any more."""

@@ -75,8 +75,8 @@ class QueueReturns:
         self.withheld = 0
         self._heap = []
         for entry_id, returned in self.known.items():
-            entry = queue.entries.get(entry_id)
-            if entry is not None and returned.due_ms and entry.state == READY:
+            entry = queue.unpack(entry_id) if returned.due_ms else None
+            if entry is not None and entry.state == READY:
                 self.withhold(entry)
 
     def forget_counts(self) -> None:

@@ -142,7 +142,9 @@ class BrokerState:
         for queue in self.queues.values():
             if queue.live is not self.live:
                 continue
-            for entry in queue.entries.values():
+            for page in queue.entries.packed():
+                page.leave_log(cut, start)
+            for entry in queue.entries.objects():
                 message = entry.message
                 if message.place == AT_OFFSET:
                     message.put_at(before_restart(cut, message.offset) if message.offset > start else NOWHERE)
@@ -152,7 +154,12 @@ class BrokerState:
         self.put_off.finish()  # its messages would be counted at places that are not theirs any more
         start = self.log.start
         live = self.live
-        later = [e for queue in self.queues.values() for e in queue.entries.values() if e.message.offset > start]
+        for queue in self.queues.values():
+            for page in queue.entries.packed():
+                for stand in page.stand_at(start):
+                    live.release(*stand)
+                    live.add(start, stand.size)
+        later = [e for queue in self.queues.values() for e in queue.entries.objects() if e.message.offset > start]
         for entry in later:  # all are released first: queues may share a message
             live.release(entry.message.offset, entry.message.size)
         for entry in later:

@@ -242,7 +242,7 @@ class StateTopology:
             elif queue.durable:
                 queue.settle()
                 for entry in [
-                    e for e in queue.entries.values() if not e.message.persistent and e.id >> ID_EPOCH_SHIFT < epoch
+                    e for e in queue.entries.objects() if not e.message.persistent and e.id >> ID_EPOCH_SHIFT < epoch
                 ]:
                     queue.remove(entry.id)
         self.id_windows.drop_transients(self.queues, before)

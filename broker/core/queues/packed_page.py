@@ -1,0 +1,267 @@
+"""PackedPage: a page of messages that are not in memory, as columns of numbers.
+
+A message whose body has left the memory is still an `Entry` and a `Message`: some 300 octets. When a sweep has taken the bodies of
+a whole page (``core/queues/paging.py``), the page is *packed*: a row a message, 19 octets, and 8 more where one has a deadline,
+17 more where one has a place of its own in the journal. What messages of the page have in common (exchange, routing key,
+properties) is held once. Properties that differ from message to message stand one behind the other in one ``bytes``.
+
+A packed page gives *copies*: an entry and a message that are made for the question, and change nothing when they are changed. A
+broker that follows takes messages out of the columns and makes none. A queue that is to hand a page out unpacks it
+(`Queue.next_page`), and so does all that changes a message.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from understudy.broker.core.queues.entry import READY, Entry
+from understudy.broker.log.body_place import AT_OFFSET, before_restart
+from understudy.broker.message import Message, MovedMessage, SpilledBody, made
+
+_GONE: Final = 0
+_THERE: Final = 1
+_REDELIVERED: Final = 2
+"""Of a row in ``_rows``; a row that is there may be redelivered, too."""
+_PLACE_BYTES: Final = 17
+"""A place of a body has 129 bits at most (`body_place.in_note`)."""
+PACKED_KINDS: Final = (Message, MovedMessage)
+"""Classes of messages that have no fields but those of `Message`."""
+
+
+class Stand(NamedTuple):
+    """Where a message counts, and how much.
+
+    Attributes:
+        offset: see `Message.offset`.
+        size: octets of the body.
+    """
+
+    offset: int
+    size: int
+
+
+class PackedPage:
+    """Messages of one queue in the order of their ids, as `EntryIndex.pages` has them.
+
+    All of them are in the queue's line if this broker leads, and all are in the same ``state``: READY, or of a purge that has come
+    to the page.
+
+    Attributes:
+        base: ids are this number and a column's.
+        state: of each message, see `Entry`.
+    """
+
+    __slots__ = (
+        "_bodies",
+        "_count",
+        "_deadlines",
+        "_head_of",
+        "_heads",
+        "_ids",
+        "_offsets",
+        "_places",
+        "_properties",
+        "_properties_ends",
+        "_properties_of",
+        "_rows",
+        "_sizes",
+        "base",
+        "state",
+    )
+
+    def __init__(self, base: int, entries: list[Entry], bodies: SpilledBody) -> None:
+        """Pack ``entries``, which are in the order of their ids, at most 65,536 above ``base``.
+
+        Each is READY, of one of `PACKED_KINDS` and persistent, and its body is ``bodies``.
+        """
+        messages = [entry.message for entry in entries]
+        self.base = base
+        self.state = READY
+        self._bodies = bodies
+        self._count = len(entries)
+        self._ids = array("H", [entry.id - base for entry in entries])
+        self._rows = bytearray([_THERE | _REDELIVERED * entry.redelivered for entry in entries])
+        self._offsets = array("Q", [message.offset for message in messages])
+        self._sizes = array("I", [message.size for message in messages])
+        heads: dict[tuple[type[Message], str, str, bool], int] = {}
+        self._head_of = array(
+            "H",
+            [heads.setdefault((m.__class__, m.exchange, m.routing_key, m.shared), len(heads)) for m in messages],
+        )
+        self._heads = tuple(heads)
+        properties: dict[bytes, int] = {}
+        self._properties_of = array("H", [properties.setdefault(m.properties, len(properties)) for m in messages])
+        self._properties = b"".join(properties)
+        end = 0
+        self._properties_ends = array("I", [end := end + len(each) for each in properties])
+        self._deadlines: array[int] | None = None
+        if any(entry.deadline_ms for entry in entries):
+            self._deadlines = array("Q", [entry.deadline_ms for entry in entries])
+        self._places: bytearray | None = None
+        if any(message.place for message in messages):
+            self._places = bytearray().join([m.place.to_bytes(_PLACE_BYTES, "little") for m in messages])
+
+    def copy(self) -> PackedPage:
+        """The same messages, each READY; what leaves one of both does not leave the other."""
+        page = object.__new__(PackedPage)
+        for name in PackedPage.__slots__:
+            setattr(page, name, getattr(self, name))
+        page.state = READY
+        page._rows = self._rows[:]
+        page._offsets = self._offsets[:]
+        page._places = self._places and self._places[:]
+        return page
+
+    # -- one message --------------------------------------------------------------------------------------------------
+
+    def _row(self, entry_id: int) -> int:
+        """The row of that id, -1 if it is not here."""
+        low = entry_id - self.base
+        ids = self._ids
+        if 0 <= low <= ids[-1]:
+            row = low - ids[0]
+            if not (0 <= row < len(ids) and ids[row] == low):  # ids have gaps
+                row = bisect_left(ids, low)
+            if ids[row] == low and self._rows[row]:
+                return row
+        return -1
+
+    def __contains__(self, entry_id: int) -> bool:
+        return self._row(entry_id) >= 0
+
+    def get(self, entry_id: int) -> Entry | None:
+        """A copy of the message of that id, if it is here."""
+        row = self._row(entry_id)
+        return self._copy(row) if row >= 0 else None
+
+    def __getitem__(self, entry_id: int) -> Entry:
+        entry = self.get(entry_id)
+        if entry is None:
+            raise KeyError(entry_id)
+        return entry
+
+    def drop(self, entry_id: int) -> Stand | None:
+        """Take out the message of that id; None if it is not here."""
+        row = self._row(entry_id)
+        if row < 0:
+            return None
+        self._rows[row] = _GONE
+        self._count -= 1
+        return Stand(self._offsets[row], self._sizes[row])
+
+    def popitem(self) -> tuple[int, Entry]:
+        """Take out the last message; there must be one. Returns its id and a copy."""
+        rows = self._rows
+        row = max(rows.rfind(_THERE), rows.rfind(_THERE | _REDELIVERED))
+        entry = self._copy(row)
+        rows[row] = _GONE
+        self._count -= 1
+        return entry.id, entry
+
+    def note_redelivered(self, entry_id: int) -> None:
+        """A client may have had that message, which is here."""
+        self._rows[self._row(entry_id)] |= _REDELIVERED
+
+    def stand(self, entry_id: int) -> Stand:
+        """Of the message of that id, which is here."""
+        row = self._row(entry_id)
+        return Stand(self._offsets[row], self._sizes[row])
+
+    def stand_again(self, entry_id: int, offset: int, place: int) -> None:
+        """The message of that id, which is here, counts at ``offset``, and its body is at ``place``."""
+        row = self._row(entry_id)
+        self._offsets[row] = offset
+        self._put_at(row, place)
+
+    def _put_at(self, row: int, place: int) -> None:
+        if self._places is None:
+            self._places = bytearray(_PLACE_BYTES * len(self._ids))
+        at = _PLACE_BYTES * row
+        self._places[at : at + _PLACE_BYTES] = place.to_bytes(_PLACE_BYTES, "little")
+
+    def _place(self, row: int) -> int:
+        if self._places is None:
+            return AT_OFFSET
+        at = _PLACE_BYTES * row
+        return int.from_bytes(self._places[at : at + _PLACE_BYTES], "little")
+
+    # -- all of them --------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[int]:
+        base = self.base
+        return iter([base + low for low, row in zip(self._ids, self._rows, strict=True) if row])
+
+    def values(self) -> Iterator[Entry]:
+        """Copies of all, in order."""
+        return (self._copy(row) for row, there in enumerate(self._rows) if there)
+
+    def items(self) -> Iterator[tuple[int, Entry]]:
+        """Their ids and copies of all, in order."""
+        return ((entry.id, entry) for entry in self.values())
+
+    def size_bytes(self) -> int:
+        """Octets of all their bodies."""
+        return sum(size for size, row in zip(self._sizes, self._rows, strict=True) if row)
+
+    def stands(self) -> Iterator[Stand]:
+        """Of each."""
+        return (Stand(*each) for *each, row in zip(self._offsets, self._sizes, self._rows, strict=True) if row)
+
+    def ids_up_to(self, offset: int) -> list[int]:
+        """Ids of the messages that count at ``offset`` or before it."""
+        base = self.base
+        return [
+            base + low
+            for low, at, row in zip(self._ids, self._offsets, self._rows, strict=True)
+            if row and at <= offset
+        ]
+
+    def mark(self, state: int) -> None:
+        """All are in this state."""
+        self.state = state
+
+    def leave_log(self, cut: int, start: int) -> None:
+        """See `BrokerState.leave_log`."""
+        for row, offset in enumerate(self._offsets):
+            if self._rows[row] and self._place(row) == AT_OFFSET:
+                assert offset > start, f"message {self.base + self._ids[row]} is packed, and stands before the log"
+                self._put_at(row, before_restart(cut, offset))
+
+    def stand_at(self, start: int) -> list[Stand]:
+        """All that count behind ``start`` count there from now on. Each has a place of its own. Returns where they counted."""
+        before = []
+        for row, offset in enumerate(self._offsets):
+            if self._rows[row] and offset > start:
+                before.append(Stand(offset, self._sizes[row]))
+                self._offsets[row] = start
+        return before
+
+    def unpacked(self) -> dict[int, Entry]:
+        """All as objects, which this page does not know of."""
+        return {entry.id: entry for entry in self.values()}
+
+    def _copy(self, row: int) -> Entry:
+        kind, exchange, routing_key, shared = self._heads[self._head_of[row]]
+        number = self._properties_of[row]
+        ends = self._properties_ends
+        properties = self._properties[ends[number - 1] if number else 0 : ends[number]]
+        message = made(kind, exchange, routing_key, properties, self._bodies, self._sizes[row], True)
+        message.offset = self._offsets[row]
+        message.place = self._place(row)
+        message.shared = shared
+        entry = _new(Entry)
+        entry.id = self.base + self._ids[row]
+        entry.message = message
+        entry.deadline_ms = self._deadlines[row] if self._deadlines is not None else 0
+        entry.redelivered = self._rows[row] > _THERE
+        entry.state = self.state
+        return entry
+
+
+_new = object.__new__
