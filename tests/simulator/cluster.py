@@ -374,7 +374,7 @@ class SimCluster:
             entry.message.body
             for queue in state.queues.values()
             # What was removed unseen, after a promotion, is passed over when its turn to be handed out comes.
-            for entry in (*queue.entries.values(), *queue.ready, *(entry for _, entry in queue.returned))
+            for entry in (*queue.entries.values(), *queue.shown(), *(entry for _, entry in queue.returned))
             if not isinstance(entry.message.body, bytes | bytearray | memoryview | PagedBodies)
         }
         if node.spill.live != len(spilled):

@@ -197,6 +197,7 @@ class BrokerNode:
         """
         if self.extension is not None:
             self.extension.after_turn()
+        self.state.paging.turn()
         put_off, purging = self.state.put_off, self.broker.moving.purging
         if purging.waiting:
             purging.step()

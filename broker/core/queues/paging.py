@@ -1,8 +1,9 @@
 """Paging: bodies leave the memory when queues hold much, and come back ahead of the consumers.
 
 **Out.** When more lies in queues than `PagingLimits.watermark_bytes`, a sweep goes through the queues, a page of entries at a time
-between turns. Bodies that are in the journal leave the memory (`PagedBodies`), and equal properties are held once. The messages
-that consumers of a queue get next stay, and the newest: a consumer that keeps up never waits for a disk. A sweep does not come
+between turns, and faster than messages come. Bodies that are in the journal leave the memory (`PagedBodies`), and equal properties
+are held once. The messages that consumers of a queue get next stay, and the newest: a consumer that keeps up never waits for a
+disk. A page of which all bodies have left is packed (`PackedPage`): its messages are no objects any more. A sweep does not come
 back to pages that it has passed, so a message that was brought back stays until it leaves its queue. But it comes back to a page
 to which a message comes late, and to one where a message waits for its place.
 
@@ -40,7 +41,11 @@ SLICE: Final = 4_096
 QUEUE_STEPS: Final = 8
 """To come to a queue takes as much as so many entries."""
 TICKS: Final = 5
-"""A sweep begins when so many ticks have passed since the last."""
+"""Every so many ticks `Paging` finds out whether queues hold so much that sweeps are worth it."""
+OWED: Final = 2
+"""For each record that is applied, a sweep looks at so many entries after its turn, or soon after that."""
+MOST_OWED: Final = 8 * SLICE
+"""The same, for all records."""
 MOST_PROPERTIES: Final = 4_096
 """So many different properties are known to a sweep, that messages share."""
 _DONE: Final = object()
@@ -98,6 +103,8 @@ class Paging:
         self._limits = limits
         self._sweep: Iterator[None] | None = None
         self._rest = 0
+        self._owed = self._applied_before = 0
+        self._due = False
         self._properties: dict[bytes, bytes] = {}
         self._recovered_bytes = 0
         self._recovers = self._recovers_deep = False
@@ -110,14 +117,30 @@ class Paging:
 
     def tick(self) -> None:
         """Time passes: do a slice of a sweep, or begin one if it is worth it."""
-        if self._sweep is None:
-            self._rest -= 1
-            if self._rest > 0 or not self._is_due():
-                return
-            self._sweep = self._all_queues()
-        if next(self._sweep, _DONE) is _DONE:
-            self._sweep = None
+        self._rest -= 1
+        if self._rest <= 0:
             self._rest = TICKS
+            self._due = self._is_due()
+            if self._due and self._sweep is None:
+                self._sweep = self._all_queues()
+        if self._sweep is not None:
+            self._go_on(self._sweep)
+
+    def turn(self) -> None:
+        """A turn is over: do a slice of a sweep, if so much has been applied that one is owed."""
+        applied = self._state.log.applied
+        if applied > self._applied_before:
+            self._owed = min(self._owed + OWED * (applied - self._applied_before), MOST_OWED)
+        self._applied_before = applied
+        if self._owed >= SLICE and self._due:
+            self._owed -= SLICE
+            if self._sweep is None:
+                self._sweep = self._all_queues()
+            self._go_on(self._sweep)
+
+    def _go_on(self, sweep: Iterator[None]) -> None:
+        if next(sweep, _DONE) is _DONE:
+            self._sweep = None
 
     def recovered(self, octets: int) -> bool:
         """So many octets of a journal were read: recovery has no ticks. Returns True if queues hold so much that bodies leave."""

@@ -571,7 +571,7 @@ class Queue:
             self.between[number] = deque()  # all of it has left
 
     def shown(self) -> Iterator[Entry]:
-        """What is in line, in order; copies of what is packed."""
+        """The messages in line, in order; copies of those that are packed."""
         lines = [self.ready, *self.between.values()]
         if self.tail is not self.ready:
             lines.append(self.tail)
@@ -1005,7 +1005,7 @@ class Queue:
         self.returns.known.pop(entry.id, None)
 
     def lines(self) -> list[Places]:
-        """What holds messages in order to hand them out, given away, but for packed pages: none of it is in line any more."""
+        """Containers of the messages in line, given away, but for packed pages: none of these is in line any more."""
         lines: list[Places] = [self.ready, self.returned]
         lines += [line for line in self.between.values() if not isinstance(line, PackedPage)]
         if self.tail is not self.ready:

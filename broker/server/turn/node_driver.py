@@ -82,6 +82,11 @@ _DONE: Final = object()
 _log: Final = structlog.get_logger()
 
 
+def kept_log_bytes(config: Config) -> int:
+    """How much of the log stays in memory for backups that come back: less than what bodies may take."""
+    return min(KEPT_BYTES, config.limits.queue_memory_bytes // 2)
+
+
 def limits_of(config: Config) -> Limits:
     """The core's bounds, as the configuration sets them."""
     return Limits(
@@ -258,7 +263,7 @@ class NodeDriver:
         extending = self._plugins.extending
         extension = extending.create_extension() if extending is not None else None
         # Without a plugin nobody asks for what has been sent before.
-        kept_bytes = KEPT_BYTES if extension is not None else 0
+        kept_bytes = kept_log_bytes(self._config) if extension is not None else 0
         spill = FileSpill(self._config.broker.data) if self.spill is None else self.spill
         bodies = PagedBodies() if self.bodies is None else self.bodies
         node = BrokerNode(

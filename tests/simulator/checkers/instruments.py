@@ -160,7 +160,7 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
 
 _put_before_log, _take_again = BrokerState.put_before_log, Recovery._take_again
 _enqueue, _remove, _clear, _take_over = Queue.enqueue, Queue.remove, Queue.clear, Queue.take_over
-_leave = Queue.leave
+_leave, _continue_from = Queue.leave, Queue.continue_from
 _take_enqueue_alone = RecordTaking._take_enqueue_alone
 _know, _forget_counts = Queue.know, Queue.forget_counts
 
@@ -250,6 +250,17 @@ def _watched_take_over(self: Queue, place: Queue) -> None:
             live.flip_return(self, entry_id)
 
 
+def _watched_continue_from(self: Queue, ended: Queue) -> None:
+    """Packed pages are taken over as they are; what is no object is not put into the queue by `Queue.enqueue`."""
+    live, before = self.live, ended.live
+    if isinstance(live, WatchedLive) and self.logged:
+        for page in ended.entries.packed():
+            for entry_id, entry in page.items():
+                body = before.bodies[ended.id, entry_id] if isinstance(before, WatchedLive) else None
+                live.flip(self, entry_id, entry.message, entry.deadline_ms, body)
+    _continue_from(self, ended)
+
+
 def _watched_take_enqueue_alone(
     self: RecordTaking, buf: bytes, at: int, end: int, offset: int, transient: bool
 ) -> None:
@@ -282,6 +293,7 @@ def watching_queues() -> Iterator[None]:
     Recovery._take_again = _watched_take_again  # type: ignore[method-assign]
     Queue.enqueue, Queue.remove = _watched_enqueue, _watched_remove  # type: ignore[method-assign]
     Queue.clear, Queue.take_over = _watched_clear, _watched_take_over  # type: ignore[method-assign]
+    Queue.continue_from = _watched_continue_from  # type: ignore[method-assign]
     Queue.leave = _watched_leave  # type: ignore[method-assign]
     RecordTaking._take_enqueue_alone = _watched_take_enqueue_alone  # type: ignore[method-assign]
     Queue.know, Queue.forget_counts = _watched_know, _watched_forget_counts  # type: ignore[method-assign]
@@ -290,6 +302,7 @@ def watching_queues() -> Iterator[None]:
     finally:
         Queue.enqueue, Queue.remove = _enqueue, _remove  # type: ignore[method-assign]
         Queue.clear, Queue.take_over = _clear, _take_over  # type: ignore[method-assign]
+        Queue.continue_from = _continue_from  # type: ignore[method-assign]
         Queue.leave = _leave  # type: ignore[method-assign]
         RecordTaking._take_enqueue_alone = _take_enqueue_alone  # type: ignore[method-assign]
         Queue.know, Queue.forget_counts = _know, _forget_counts  # type: ignore[method-assign]

@@ -29,6 +29,7 @@ reason and the mutation of the model that shows it; the sweep must find nothing 
 ``compacting``      messages that are written again, so that old segments may go
 ``reading``         bodies that are read back from a journal
 ``paging``          bodies that leave the memory
+``packing``         pages whose messages are no objects
 ==================  ===========================================================================================
 
 ``reviewed`` and ``overlooked`` are apart: what reviews have found, in combinations too rare for so short a sweep. Each can be
@@ -54,6 +55,7 @@ from tests.simulator.mutations import (
     operators,
     order,
     overlooked,
+    packing,
     paging,
     parts,
     reading,
@@ -85,6 +87,7 @@ MUTATIONS: dict[str, Mutation] = {
             compacting,
             reading,
             paging,
+            packing,
         ),
         *(reviewed, overlooked),
     )

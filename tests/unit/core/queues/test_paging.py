@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.core.core_kit import FRAME_MAX, PERSISTENT, Client
+from tests.unit.core.core_kit import FRAME_MAX
 from tests.unit.core.disk_core import DiskCore, limits
+from tests.unit.core.queues.paging_kit import bodies_heard, body, consume, filled, publish
 from understudy.broker.amqp.encode import publish_frames
 from understudy.broker.amqp.methods import (
     BASIC_ACK,
@@ -25,38 +26,6 @@ from understudy.broker.log.body_place import AT_OFFSET, AWAITED, NOWHERE
 from understudy.broker.log.journal_state import BodyNotKeptError
 
 
-def body(number: int) -> bytes:
-    return b"body %d" % number * (1 + number % 5)
-
-
-def publish(client: Client, queue: str, *numbers: int, exchange: str = "", **properties: Any) -> None:
-    octets = encode_properties(delivery_mode=2, **properties) if properties else PERSISTENT
-    client.send(*(publish_frames(1, exchange, queue, octets, body(number), FRAME_MAX) for number in numbers))
-    client.core.sync()
-
-
-def filled(count: int, bounds: Any = None, arguments: dict[str, Any] | None = None) -> tuple[DiskCore, Client]:
-    """A core whose queue ``q`` holds so many messages, all of which have left the memory that may."""
-    core = DiskCore(bounds)
-    client = core.client()
-    core.queue(client, "q", arguments)
-    publish(client, "q", *range(count))
-    core.sweep()
-    return core, client
-
-
-def consume(core: DiskCore, client: Client, queue: str = "q", prefetch: int = 0) -> None:
-    if prefetch:
-        client.method(BASIC_QOS, 0, prefetch, False)
-    client.method(BASIC_CONSUME, queue, "c", False, False, False, False, {})
-    core.sync()
-
-
-def bodies_heard(client: Client) -> list[bytes]:
-    """The bodies that a client was sent since this was asked last."""
-    return [bytes(event[4]) for event in client.events() if len(event) == 5]
-
-
 def test_bodies_leave_above_the_watermark_and_all_is_handed_out_in_order() -> None:
     core, client = filled(10)
     assert core.paged("q") == [True] * 10
@@ -70,14 +39,6 @@ def test_bodies_leave_above_the_watermark_and_all_is_handed_out_in_order() -> No
     assert not core.named("q").fetching
     assert core.bodies.fetched == 10
     assert core.bodies.read_at_once == 0
-
-
-@pytest.fixture
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages of four entries, and a slice of a sweep for each."""
-    monkeypatch.setattr("understudy.broker.core.queues.entry_index.PAGE_BITS", 2)
-    monkeypatch.setattr("understudy.broker.core.queues.queue.PAGE_BITS", 2)
-    monkeypatch.setattr("understudy.broker.core.queues.paging.SLICE", 1)
 
 
 @pytest.mark.usefixtures("small_pages")
