@@ -129,6 +129,18 @@ class EntryIndex:
     def items(self) -> Iterator[tuple[int, Entry]]:
         return chain.from_iterable(page.items() for page in self.pages.values())
 
+    def pop(self, entry_id: int) -> Entry | None:
+        """Take out the entry of that id, if there is one, of a page that is not packed."""
+        number = entry_id >> PAGE_BITS
+        page = self.pages.get(number)
+        assert not isinstance(page, PackedPage), f"{entry_id} is in a packed page"
+        entry = page.pop(entry_id, None) if page is not None else None
+        if entry is not None:
+            self.count -= 1
+            if not page:
+                self.emptied(number)
+        return entry
+
     def pop_last(self) -> Entry:
         """Take out one of the entries that came last. There must be one."""
         number, page = next(reversed(self.pages.items()))

@@ -25,7 +25,8 @@ from typing import Any, Final
 from understudy.broker.amqp.properties import priority
 from understudy.broker.core.queues.entry import Entry
 from understudy.broker.core.queues.leaving import Places
-from understudy.broker.core.queues.queue import Queue, first_ready
+from understudy.broker.core.queues.queue import Queue
+from understudy.broker.core.queues.queue_line import first_ready
 from understudy.broker.message import Message
 
 MAX_PRIORITY: Final = "x-max-priority"
@@ -91,7 +92,7 @@ class PriorityQueue(Queue):
         """Any message may be handed out next, and all are looked at to find that one."""
         return False
 
-    def _begin_page(self, entry_id: int) -> dict[int, Entry]:
+    def begin_page(self, entry_id: int) -> dict[int, Entry]:
         return self.entries.page_for(entry_id)
 
     def _sort_in(self) -> None:

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from heapq import heapify, heappop, heappush
-from itertools import chain, islice
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -39,12 +38,13 @@ from understudy.broker.core.queues.id_window import IdWindow
 from understudy.broker.core.queues.leaving import Leaving, Places, forget, mark_in_hand
 from understudy.broker.core.queues.packed_page import PackedPage, Stand
 from understudy.broker.core.queues.queue_limits import QueueLimits
+from understudy.broker.core.queues.queue_line import QueueLine
 from understudy.broker.core.queues.queue_returns import QueueReturns
 from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.core.queues.return_rule import ReturnRule
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.return_record import Returned
-from understudy.broker.message import DelayedMessage, Message, SpilledBody
+from understudy.broker.message import DelayedMessage, Message
 
 if TYPE_CHECKING:
     from understudy.broker.core.queues.consumer import Consumer
@@ -80,23 +80,7 @@ class QueueStatistics:
     active_consumer: str | None
 
 
-def first_ready(ready: deque[Entry], returned: list[tuple[int, Entry]]) -> Entry | None:
-    """The READY message with the lowest id, None if there is none. Places of others before it are dropped.
-
-    Args:
-        ready: in the order of ids.
-        returned: a heap, by id, of messages that came back.
-    """
-    while returned and returned[0][1].state != READY:
-        heappop(returned)
-    while ready and ready[0].state != READY:
-        ready.popleft()
-    if returned and (not ready or returned[0][0] < ready[0].id):
-        return returned[0][1]
-    return ready[0] if ready else None
-
-
-class Queue:
+class Queue(QueueLine):
     """One queue.
 
     ``level`` says what of it is in the log, where ``id`` names it: all of it, its definition alone, or nothing (exclusive queues
@@ -109,8 +93,6 @@ class Queue:
     ``returns`` what is known of them, None if nothing is; ``takes_delays``: the header ``x-delay`` of a message counts here.
     ``leaving`` are messages of which an applied record says that they are gone, which :meth:`leave` takes out in slices; ``purged``
     counts those that a purge has taken and no record, in ``acquired`` too.
-    The *line* is what is handed out next, in order, if this broker leads: ``ready``, the pages in ``between``, and ``tail``, to
-    which new messages come. ``tail`` is ``ready`` if nothing lies between them. ``returned`` has what came back.
     ``fetching``: bodies of its next messages are being read. A sweep has passed the pages of ``entries`` before ``swept_page``.
     ``policy`` names the policy that has changed what ``arguments`` say, None for none. ``window`` has the ids of messages that
     came, None if the queue drops no duplicates.
@@ -118,11 +100,9 @@ class Queue:
 
     __slots__ = (
         "acquired",
-        "active",
         "adopted",
         "arguments",
         "auto_delete",
-        "between",
         "brought_at",
         "cleared",
         "consumer_timeout_ms",
@@ -131,7 +111,6 @@ class Queue:
         "deleted",
         "dequeued",
         "durable",
-        "entries",
         "exclusive_consumer",
         "expires_ms",
         "fetching",
@@ -143,22 +122,18 @@ class Queue:
         "limits",
         "live",
         "logged",
-        "name",
         "newest_id",
         "order",
         "overfull",
         "owner",
         "policy",
         "purged",
-        "ready",
         "redelivered_below",
         "return_rule",
-        "returned",
         "returning",
         "returns",
         "scheduled",
         "swept_page",
-        "tail",
         "takes_delays",
         "ttl_ms",
         "uncommitted",
@@ -189,9 +164,9 @@ class Queue:
         ``live`` counts what has to stay in the journal for the messages; it is one of its own for a queue that has none there.
         ``overfull`` is told when more is in the queue than may be, ``withholds`` when a message is withheld.
         """
+        super().__init__(name, not level.declared_in_log)
         self.id = queue_id
         self.vhost = vhost
-        self.name = name
         self.durable = durable
         self.auto_delete = auto_delete
         self.arguments = arguments
@@ -206,11 +181,6 @@ class Queue:
         rule = DeduplicationRule.of(arguments)
         self.window = None if rule is None else IdWindow(rule)
         self.configure(arguments)
-        self.entries = EntryIndex()
-        self.ready: deque[Entry] = deque()
-        self.between: dict[int, deque[Entry] | PackedPage] = {}
-        self.tail = self.ready
-        self.returned: list[tuple[int, Entry]] = []
         self.acquired = self.returning = 0
         self.uncommitted = 0
         self.dequeued = 0
@@ -223,7 +193,6 @@ class Queue:
         self.newest_id = 0
         self.redelivered_below = 0
         self.unsorted = False
-        self.active = not level.declared_in_log
         self.scheduled = False
         self.deleted = False
         self.consumers: deque[Consumer] = deque()
@@ -260,7 +229,7 @@ class Queue:
             self.sweep_again(entry_id >> PAGE_BITS)
         else:
             self.last_id = entry_id
-            page = entries.newest if entry_id < entries.newest_end else self._begin_page(entry_id)
+            page = entries.newest if entry_id < entries.newest_end else self.begin_page(entry_id)
         # Entry(...), of which the call of the class is two thirds: 0.2 us of each message on each broker.
         entry = page[entry_id] = _new(Entry)
         entry.id = entry_id
@@ -279,15 +248,6 @@ class Queue:
                 self.tail.append(entry)
             if self.limits is not None:
                 self.limits.entered(self, entry)
-
-    def _begin_page(self, entry_id: int) -> dict[int, Entry]:
-        """The page that begins with this new id. What is in line of the one before is closed."""
-        if self.tail is not self.ready:
-            self.between[self.entries.newest_number] = self.tail
-            self.tail = deque()
-        elif self.ready:
-            self.tail = deque()
-        return self.entries.page_for(entry_id)
 
     def remove(self, entry_id: int) -> bool:
         """Take an applied message away for good; False if it is not here."""
@@ -392,18 +352,14 @@ class Queue:
         for entry_id in leaving.ids[leaving.at : end]:
             if not active:
                 self.acquired -= 1
-            number = entry_id >> PAGE_BITS
-            page = entries.pages.get(number)
+            page = entries.pages.get(entry_id >> PAGE_BITS)
             if isinstance(page, PackedPage):
                 purged = page.state == PURGED
                 self.purged -= self._remove_packed(page, entry_id) and purged
                 continue
-            entry = page.pop(entry_id, None) if page is not None else None
+            entry = entries.pop(entry_id)
             if entry is None:
                 continue
-            entries.count -= 1
-            if not page:
-                entries.emptied(number)
             if self.returns is not None:
                 self._forget_return(entry)
             if active:
@@ -483,60 +439,14 @@ class Queue:
         self.active = True
         self.redelivered_below = redelivered_below
         self.newest_id = max(self.last_id, first_new_id)
-        self.returned.clear()
         self.acquired = self.returning = self.purged = 0
-        self._line_up()
+        self.line_up()
         if self.returns is not None and self.returns.known:
             self.returns.activate(self)
-            self._drop_held()
+            self.drop_held()
             self._tell_withheld()
         if self.limits is not None:
             self.limits.begin(self)
-
-    def _line_up(self) -> None:
-        """Have everything that is here READY and in line, a page at a time."""
-        entries = self.entries
-        self.ready = deque()
-        self.between = {}
-        for number, page in entries.pages.items():
-            if isinstance(page, PackedPage):
-                page.mark(READY)
-                self.between[number] = page
-            else:
-                for entry in page.values():
-                    entry.state = READY
-                self.between[number] = deque(page.values())
-        newest = self.between.pop(entries.newest_number, deque())
-        assert not isinstance(newest, PackedPage), (
-            f"page {entries.newest_number} of {self.name} is the newest, and packed"
-        )
-        self.tail = newest
-        if not self.between:
-            self.ready = newest
-
-    def _drop_held(self) -> None:
-        """Keep only what is READY in line, but for ``returned``."""
-        lines = [self.ready, *self.between.values(), self.tail]
-        for line in lines[: -1 if self.tail is self.ready else None]:
-            if not isinstance(line, PackedPage):
-                ready = [entry for entry in line if entry.state == READY]
-                line.clear()
-                line.extend(ready)
-
-    def next_page(self) -> bool:
-        """Put the next page of the line behind what is in ``ready``. False if all of the line is there."""
-        if self.ready is self.tail:
-            return False
-        if self.between:
-            number = next(iter(self.between))
-            self._unpack(number)
-            page = self.between.pop(number)
-            assert not isinstance(page, PackedPage)
-            self.ready.extend(page)
-        else:
-            self.ready.extend(self.tail)
-            self.tail = self.ready
-        return True
 
     # -- paging ---------------------------------------------------------------------------------------------------
 
@@ -544,38 +454,6 @@ class Queue:
     def packs(self) -> bool:
         """True if a page may be packed."""
         return True
-
-    def pack(self, number: int, entries: list[Entry], bodies: SpilledBody) -> None:
-        """Pack the page of that number, which holds ``entries``, in order, if all are in line; see `PackedPage`."""
-        if not self.active:
-            self.entries.pack(number, entries, bodies)
-            return
-        line = self.between.get(number)
-        if isinstance(line, deque) and [entry for entry in line if entry.state == READY] == entries:
-            self.between[number] = self.entries.pack(number, entries, bodies)
-
-    def unpack(self, entry_id: int) -> Entry | None:
-        """The message of that id, which may be changed; None if it is not here."""
-        self._unpack(entry_id >> PAGE_BITS)
-        return self.entries.get(entry_id)
-
-    def _unpack(self, number: int) -> None:
-        """Have objects of the messages of that page."""
-        page = self.entries.pages.get(number)
-        if isinstance(page, PackedPage):
-            objects = self.entries.unpack(number)
-            assert objects is not None
-            if number in self.between:
-                self.between[number] = deque(objects.values())
-        elif isinstance(self.between.get(number), PackedPage):
-            self.between[number] = deque()  # all of it has left
-
-    def shown(self) -> Iterator[Entry]:
-        """The messages in line, in order; copies of those that are packed."""
-        lines = [self.ready, *self.between.values()]
-        if self.tail is not self.ready:
-            lines.append(self.tail)
-        return chain.from_iterable(line.values() if isinstance(line, PackedPage) else line for line in lines)
 
     def swept(self, page: int) -> None:
         """A sweep passes the pages before this one: bodies there leave the memory, or stay."""
@@ -600,12 +478,6 @@ class Queue:
             if number >= messages or octets < 0:
                 return entry.id
         return self.newest_id + 1
-
-    def upcoming(self, most: int) -> Iterator[Entry]:
-        """The messages that are handed out next, about in that order, and so many at most of each sort."""
-        while len(self.ready) < most and self.next_page():
-            pass
-        return chain((entry for _, entry in islice(self.returned, most)), islice(self.ready, most))
 
     def doubt(self) -> int:
         """Hand out everything that is here with redelivered=1. Returns the bound before, for :meth:`trust`."""
@@ -754,13 +626,6 @@ class Queue:
         self.hold(first[1])
         return first[1]
 
-    def peek(self) -> Entry | None:
-        """The message that :meth:`take` would give."""
-        first = first_ready(self.ready, self.returned)
-        while not self.ready and self.next_page():
-            first = first_ready(self.ready, self.returned)
-        return first
-
     def take_expired(self, now_ms: Callable[[], int]) -> Iterator[Entry]:
         """The messages at the head whose deadlines have passed, each marked ACQUIRED. ``now_ms`` tells the time."""
         while (entry := self.peek()) is not None and entry.deadline_ms and entry.deadline_ms <= now_ms():
@@ -791,9 +656,7 @@ class Queue:
 
         A purge that is under way would take such a place, of before, for one of its own.
         """
-        self._drop_held()
-        self.returned = [place for place in self.returned if place[1].state == READY]
-        heapify(self.returned)
+        self.drop_returned()
         if self.returns is not None:
             self.returns.compact()
 
@@ -825,8 +688,7 @@ class Queue:
             How many these are, and where they are, together with others that are neither READY nor WITHHELD. The caller marks them.
         """
         count = self.depth + self.withheld
-        packed = [page for page in self.between.values() if isinstance(page, PackedPage)]
-        lines = [*packed, *self.lines()]
+        lines = [*self.packed_between(), *self.lines()]
         self.acquired += count
         self.purged += count
         if self.returns is not None:
@@ -1005,13 +867,8 @@ class Queue:
         self.returns.known.pop(entry.id, None)
 
     def lines(self) -> list[Places]:
-        """Containers of the messages in line, given away, but for packed pages: none of these is in line any more."""
-        lines: list[Places] = [self.ready, self.returned]
-        lines += [line for line in self.between.values() if not isinstance(line, PackedPage)]
-        if self.tail is not self.ready:
-            lines.append(self.tail)
-        self.ready, self.returned, self.between = deque(), [], {}
-        self.tail = self.ready
+        """Containers of all messages that are to be handed out, now or later, given away; see :meth:`give_away`."""
+        lines = self.give_away()
         if self.returns is not None:
             lines.append(self.returns.give_away())
         return lines
