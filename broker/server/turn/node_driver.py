@@ -74,6 +74,7 @@ TICK_S: Final = 0.05
 _BOOT_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 HOUSEKEEPING_S: Final = 1.0
 KEPT_BYTES: Final = 128 << 20
+LEAST_KEPT_BYTES: Final = 16 << 20
 FAREWELL_S: Final = 1.0
 NO_PROGRESS_S: Final = 1.0
 """A stopping broker gives up what got no nearer to being stable for so long: the brokers that it waits for are gone."""
@@ -83,8 +84,8 @@ _log: Final = structlog.get_logger()
 
 
 def kept_log_bytes(config: Config) -> int:
-    """How much of the log stays in memory for backups that come back: less than what bodies may take."""
-    return min(KEPT_BYTES, config.limits.queue_memory_bytes // 2)
+    """How much of the log stays in memory for backups that come back: half of what bodies may take, within bounds."""
+    return min(KEPT_BYTES, max(LEAST_KEPT_BYTES, config.limits.queue_memory_bytes // 2))
 
 
 def limits_of(config: Config) -> Limits:
