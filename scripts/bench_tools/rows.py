@@ -11,6 +11,7 @@ from bench_tools.errors import BenchError
 
 QUEUE_PREFIX = "bench"
 DEAD_LETTERS = "bench-dead"
+PINNED_PREFIX = "bench-pinned"
 MESSAGE_BYTES = 1024
 
 
@@ -25,6 +26,7 @@ class Row:
     next begins when the last is answered.  ``rate`` is what all producers publish in a second together (PerfTest and ``flow``);
     0: as fast as they can.  ``seconds`` is measured at least.
     ``delay_ms``: so much later each packet between brokers comes (``--link-delay``), None: the links are ordinary.
+    ``pinned``: a queue beside the others holds old messages, so that brokers compact their journals while the load runs.
     ``max_length`` is each queue's limit (0: none), which is reached before the window opens; ``dead_letters``: one more
     queue gets what has no room.
     """
@@ -43,6 +45,7 @@ class Row:
     max_length: int = 0
     dead_letters: bool = False
     delay_ms: float | None = None
+    pinned: bool = False
 
     @property
     def declared(self) -> list[str]:
@@ -113,6 +116,11 @@ DEFAULT_ROWS = (
 DEEP_SECONDS = 45.0
 """Long enough for a million messages at 22,000 a second."""
 
+PINNED_SECONDS = 30.0
+"""Long enough for several compactions of each journal."""
+
+_TXACK = Row(name="txack-32x10", tool="txgen", mode="tx", connections=32, queues=4, messages=10, consumers=1)
+
 EXTRA_ROWS = (
     evolve(_tx(32, 10), name="tx-32x10-deep", seconds=DEEP_SECONDS),
     evolve(_tx(8, 1), name="tx-8x1-slow", every_ms=100),
@@ -139,7 +147,8 @@ EXTRA_ROWS = (
     _at_rate(10_000),
     Row(name="txack-8x1", tool="txgen", mode="tx", connections=8, queues=4, messages=1, consumers=1),
     Row(name="txack-8x10", tool="txgen", mode="tx", connections=8, queues=4, messages=10, consumers=1),
-    Row(name="txack-32x10", tool="txgen", mode="tx", connections=32, queues=4, messages=10, consumers=1),
+    _TXACK,
+    evolve(_TXACK, name="txack-32x10-pinned", seconds=PINNED_SECONDS, pinned=True),
 )
 
 

@@ -109,6 +109,8 @@ class Bench:
             if self.links is not None and row.delay_ms is not None:
                 self.links.delay(row.delay_ms)
             self.txgen.declare_queues(side.port, row, side.queue_type)
+            if row.pinned:
+                self.txgen.pin(side.port, side.queue_type)
             problems = [
                 *side.check_replication([f"{QUEUE_PREFIX}-{index}" for index in range(row.queues)]),
                 *_settle(roots),
@@ -126,6 +128,8 @@ class Bench:
                 used = (cpu_seconds(feeds) - used) * 1e6 / (sample.queued or 1)
                 sample = evolve(sample, feed_cpu_us_per_message=used)
             self.txgen.delete_queues(side.port, row)
+            if row.pinned:
+                self.txgen.unpin(side.port)
         except GeneratorError as error:
             side.process_roots()
             return Outcome(row=row.name, side=name, round=number, error=str(error))

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from bench_tools.errors import BenchError, GeneratorError
-from bench_tools.rows import MESSAGE_BYTES, QUEUE_PREFIX, Row
+from bench_tools.rows import MESSAGE_BYTES, PINNED_PREFIX, QUEUE_PREFIX, Row
 from bench_tools.sample import CpuUse, CpuWatch, Sample, Target, Window, make_sample
 
 _SOURCES = [Path(__file__).with_name(name) for name in ("txgen.c", "txflow.c")]
 _HEADER = Path(__file__).with_name("txgen.h")
 _ANSWER_TIMEOUT_S = 30
 _DEPTH_PATIENCE_S = 5.0
+_PINNING = ("--seconds", "0.5", "--warmup", "0", "--size", str(MESSAGE_BYTES))
+"""Options of the client that fills the pinned queue: some thousand messages."""
 
 
 class Txgen:
@@ -58,11 +60,21 @@ class Txgen:
     def delete_queues(self, port: int, row: Row) -> None:
         self._command("delete", port, row.queues, *row.declared)
 
+    def pin(self, port: int, queue_type: str | None) -> None:
+        """Fill a queue, beside those of the rows, with what one client publishes in a moment."""
+        kind = ["--queue-type", queue_type] if queue_type else []
+        self._command("declare", port, 1, *kind, prefix=PINNED_PREFIX)
+        self._command("confirm", port, 1, *_PINNING, prefix=PINNED_PREFIX)
+
+    def unpin(self, port: int) -> None:
+        """Delete that queue."""
+        self._command("delete", port, 1, prefix=PINNED_PREFIX)
+
     def depth(self, port: int, queues: int) -> int:
         """Ready messages in all bench queues together."""
         return int(json.loads(self._command("depth", port, queues))["total"])
 
-    def _command(self, mode: str, port: int, queues: int, *extra: str) -> str:
+    def _command(self, mode: str, port: int, queues: int, *extra: str, prefix: str = QUEUE_PREFIX) -> str:
         command = [
             str(self._program),
             "--mode",
@@ -72,7 +84,7 @@ class Txgen:
             "--queues",
             str(queues),
             "--prefix",
-            QUEUE_PREFIX,
+            prefix,
             *extra,
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
