@@ -19,9 +19,9 @@ from tests.simulator.nemesis import Nemesis
 LEAVES_MS = 60_000
 KINDS_AT_LEAST = 18
 """In one run. Of an ordinary seed's 13 strikes, and of how many kinds they are, chance decides."""
-SEEDS = range(95_000, 95_016)
-ALWAYS = 2
-"""So many of these run in any case. Which kinds they hit changes with every change of the broker."""
+FIRST = (95_001, 95_007)
+"""Two seeds that hit all kinds between them, at 2e17b415, and run in any case. Each change of the broker changes what they hit."""
+SEEDS = (*FIRST, *(seed for seed in range(95_000, 95_016) if seed not in FIRST))
 
 
 class Restless(Nemesis):
@@ -49,7 +49,7 @@ def everything(seed: int) -> Knobs:
 def test_all_at_once_break_nothing() -> None:
     hit: Counter[str] = Counter()
     for number, seed in enumerate(SEEDS):
-        if number >= ALWAYS and {*ALL_FAULTS} <= {*+hit}:
+        if number >= len(FIRST) and {*ALL_FAULTS} <= {*+hit}:
             break
         report = SimCluster(seed, knobs=everything(seed), nemesis=Restless).run()
         assert len(+Counter(report.faults)) >= KINDS_AT_LEAST, report.faults

@@ -141,10 +141,8 @@ def test_the_command_writes_a_file_a_broker(tmp_path: Path, capsys: pytest.Captu
 
 def test_a_feed_that_goes_on_anywhere_is_the_one_that_was_never_interrupted() -> None:
     """On the disk that a run with catch-ups and cuts leaves behind, at places that a seed draws."""
-    cluster = SimCluster(20)
-    run_cluster(cluster)
     random = Random(20)
-    for node in cluster.nodes.values():
+    for node in watched(20).cluster.nodes.values():
         reader = FeedReader(node.storage)
         lists: list[list[Event]] = []
         cursors: list[bytes | None] = []

@@ -24,7 +24,7 @@ from understudy.replicator import wire
 
 REST = FLUSH_ACCEPTS - 1
 """So many acknowledgements at most are left for the end."""
-SMALL, LARGE = REST + FLUSH_ACCEPTS, REST + 8 * FLUSH_ACCEPTS
+SMALL, LARGE = REST + FLUSH_ACCEPTS, REST + 3 * FLUSH_ACCEPTS
 ID_BYTES = 8
 CLOSING_BYTES = 300
 """More than PREPARE and COMMIT take with all that is said about them, on one link in one direction."""
