@@ -156,6 +156,7 @@ def made(
     body: bytes | SpilledBody,
     size: int,
     persistent: bool,
+    offset: int = 0,
 ) -> Message:
     """A message of the class ``kind``, without the call of that class, which takes 0.2 us: of each message on each broker."""
     message = _new(kind)
@@ -165,7 +166,7 @@ def made(
     message.body = body
     message.size = size
     message.persistent = persistent
-    message.offset = 0
+    message.offset = offset
     message.place = AT_OFFSET
     message.shared = False
     return message

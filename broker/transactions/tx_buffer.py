@@ -9,7 +9,7 @@ records, so two buffers with the same digest hold the same events for the same q
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -84,6 +84,11 @@ Event = tuple[int, Message | None, Any]
 """(offset, message, targets) for an enqueue; (offset, None, groups) for a dequeue; (offset, None, ()) for a part of a body.
 Offset 0: never logged, because it concerns only queues whose messages are not in the log."""
 
+_Mark = tuple[int, int, int, tuple[int, int] | None, list[bytes]]
+"""What stands up to an offset: offset, number of events, digest, those two of the durable ones or None, and the heads of the events
+that this mark has added, if :meth:`TxBuffer.add_all` has made it."""
+_NO_HEADS: Final[list[bytes]] = []
+
 
 class TxBuffer:
     """One transaction's events, its PREPARE if it has one, and its outcome.
@@ -157,7 +162,7 @@ class TxBuffer:
         self._durable: tuple[int, int] | None = (
             None  # (events, digest) of the durable ones, from the first transient one on
         )
-        self._marks: list[tuple[int, int, int, tuple[int, int] | None]] | None = [] if may_be_cut else None
+        self._marks: list[_Mark] | None = [] if may_be_cut else None
 
     def __str__(self) -> str:
         return f"transaction {self.tx_id}"
@@ -267,9 +272,35 @@ class TxBuffer:
         elif self._durable is not None:
             self._durable = (self._durable[0] + 1, crc32(head, self._durable[1]))
         if self._marks is not None:
-            self._marks.append((offset, self.logged_events, self.digest, self._durable))
+            self._marks.append((offset, self.logged_events, self.digest, self._durable, _NO_HEADS))
         if message is not None:
             self.size_bytes += message.size + len(message.properties)
+
+    def add_all(self, events: Sequence[Event], heads: list[bytes], size_bytes: int) -> None:
+        """Append logged events that stand one behind the other in the log; as :meth:`add` for each of them.
+
+        Args:
+            events: of messages, none of them transient. At least one.
+            heads: of the same records.
+            size_bytes: of all properties and bodies.
+        """
+        offset = events[-1][0]
+        if not self.first_offset:
+            self.first_offset = events[0][0]
+        self.events += events
+        self.size_bytes += size_bytes
+        self._add_heads(offset, heads)
+
+    def _add_heads(self, offset: int, heads: list[bytes]) -> None:
+        """Count events, none of them transient, the last of which stands at ``offset``."""
+        count = len(heads)
+        joined = b"".join(heads)
+        self.logged_events += count
+        self.digest = crc32(joined, self.digest)
+        if self._durable is not None:
+            self._durable = (self._durable[0] + count, crc32(joined, self._durable[1]))
+        if self._marks is not None:
+            self._marks.append((offset, self.logged_events, self.digest, self._durable, heads))
 
     def add_unlogged(self, message: Message | None, content: Any) -> None:
         """Append an event that concerns only queues whose messages are outside the log."""
@@ -309,13 +340,21 @@ class TxBuffer:
             self.transient_at = {at for at in self.transient_at if at <= offset}
             if self.parts is not None:
                 self.parts.drop(gone)
-            marks = self._marks or []
-            while marks and marks[-1][0] > offset:
-                marks.pop()
-            _, self.logged_events, self.digest, self._durable = marks[-1] if marks else (0, 0, 0, None)
+            self._cut_marks(offset)
             self._counts = {}
             self.size_bytes = sum(m.size + len(m.properties) for _, m, _ in kept if m is not None)
         return gone
+
+    def _cut_marks(self, offset: int) -> None:
+        """Go back to count and digest of the events up to ``offset``."""
+        marks = self._marks or []
+        last, heads = 0, _NO_HEADS
+        while marks and marks[-1][0] > offset:
+            last, _, _, _, heads = marks.pop()
+        _, self.logged_events, self.digest, self._durable, _ = marks[-1] if marks else (0, 0, 0, None, _NO_HEADS)
+        kept = len(heads) - (last - offset)  # offsets of one mark follow one another
+        if kept > 0:
+            self._add_heads(offset, heads[:kept])
 
     def _cut_decision(self, offset: int) -> None:
         """Forget the records of its close and its outcome that stand behind ``offset``."""
@@ -354,7 +393,7 @@ class TxBuffer:
         assert not 0 < self.prepare_offset <= end, f"transaction {self.tx_id} is decided where PREPARE is applied"
         if tx.events and tx._marks is not None:  # further back it is never cut
             last = tx.events[-1][0]
-            tx._marks.append((last, tx.logged_events, tx.digest, tx._durable))
+            tx._marks.append((last, tx.logged_events, tx.digest, tx._durable, _NO_HEADS))
         return tx
 
     # -- asking ---------------------------------------------------------------------------------------------------

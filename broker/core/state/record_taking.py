@@ -8,6 +8,7 @@ stay.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Final
 
 from understudy.broker.core.state.applying import Applying
@@ -15,6 +16,7 @@ from understudy.broker.core.state.held import Held
 from understudy.broker.core.state.raw_records import plain, separate
 from understudy.broker.core.state.state_topology import OF_REGISTRY, StateTopology
 from understudy.broker.log import frame, record
+from understudy.broker.log.enqueue_run import decode_run
 from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.move_record import decode_move
 from understudy.broker.log.pending import COMMIT, DEQUEUE, ENQUEUE, PREPARE, Change
@@ -28,8 +30,8 @@ from understudy.broker.transactions.tx_buffer import TxBuffer
 ALL_BYTES: Final = 1 << 63
 
 _Taker = Callable[[bytes, int, int, int, bool], None]
-_PlacedRecord = tuple[int, _Taker | None, int, int]
-"""Kind with its transient bit, the function that takes it (None for a HOLE), where it begins and ends in its batch."""
+_Run = tuple[int, _Taker | None, int]
+"""Kind with its transient bit, the function that takes such a record (None for a HOLE), where the first begins in its batch."""
 
 
 class RecordTaking:
@@ -109,55 +111,65 @@ class RecordTaking:
         Whatever is raised, nothing of the batch has been taken.
         """
         epoch, offset, count = frame.BATCH_PLACE.unpack_from(data, frame.BATCH_PLACE_AT)
-        records = self._checked_records(data, count)
+        runs = self._checked_runs(data, count)
         held = self.log.end
         self.log.receive(Batch(offset, offset + count - 1, epoch, data))
         try:
-            self._take_records(data, records, offset, held)
+            self._take_records(data, runs, offset, held)
         except Exception:
             self.cut(held)
             self._topology.rebuild_registry(keep_places=True)
             raise
 
-    def _take_records(self, data: bytes, records: list[_PlacedRecord], offset: int, held: int) -> None:
+    def _take_records(self, data: bytes, runs: list[_Run], offset: int, held: int) -> None:
         """Decode the records of a batch that begins at ``offset``, and take those behind ``held``."""
         log = self.log
         is_bytes = data.__class__ is bytes
-        for kind, take, at, end in records:
-            if take is None:
-                offset += int.from_bytes(data[at + 5 : at + 9], "big")
-                self.holes = True
-                log.note_hole(offset - 1)
+        head = record.HEAD.unpack_from
+        for (kind, take, at), (_, _, stop) in pairwise(runs):
+            if kind == record.TX_ENQUEUE and is_bytes and offset > held:
+                offset = self._take_tx_enqueues(data, at, stop, offset)
                 continue
-            if offset > held:
-                if is_bytes:
-                    take(data, at, end, offset, kind > 0x7F)
+            while at < stop:
+                end = at + 5 + head(data, at)[1]
+                if take is None:
+                    offset += int.from_bytes(data[at + 5 : at + 9], "big")
+                    self.holes = True
+                    log.note_hole(offset - 1)
                 else:
-                    take(separate(data[at:end]), 0, end - at, offset, kind > 0x7F)
-            offset += 1
+                    if offset > held:
+                        if is_bytes:
+                            take(data, at, end, offset, kind > 0x7F)
+                        else:
+                            take(separate(data[at:end]), 0, end - at, offset, kind > 0x7F)
+                    offset += 1
+                at = end  # noqa: PLW2901  # where the next record of the run begins
 
-    def _checked_records(self, data: bytes, count: int) -> list[_PlacedRecord]:
-        """Kind, function, begin and end of each record of a batch; no function for a HOLE. Raises before any is taken."""
-        records: list[_PlacedRecord] = []
+    def _checked_runs(self, data: bytes, count: int) -> list[_Run]:
+        """Kind, function and begin of each run of records of one kind of a batch; no function for HOLEs.
+
+        The last one is empty: it stands at the end. What is raised is raised before any record is taken.
+        """
+        runs: list[_Run] = []
         at = frame.BATCH_HEADER_BYTES
         size = len(data)
-        takers = self._takers
         head = record.HEAD.unpack_from
-        holes = 0
+        found = 0
+        last = -1
         while at < size:
             kind, length = head(data, at)
-            end = at + 5 + length
-            take = takers.get(kind & 0x7F)
-            if take is None:
-                if kind != record.HOLE:
+            if kind != last:
+                last = kind
+                take = self._takers.get(kind & 0x7F)
+                if take is None and kind != record.HOLE:
                     raise record.UnknownKindError(kind & 0x7F, f"at byte {at} of a batch")
-                holes += int.from_bytes(data[at + 5 : at + 9], "big") - 1
-            records.append((kind, take, at, end))
-            at = end
-        found = len(records) + holes
+                runs.append((kind, take, at))
+            found += 1 if kind else int.from_bytes(data[at + 5 : at + 9], "big")
+            at += 5 + length
         if at != size or found != count:
             raise record.RecordError(f"batch states {count} records in {size} bytes; found {found} in {at}")
-        return records
+        runs.append((-1, None, size))
+        return runs
 
     def append_record(self, raw: bytes) -> int:
         """Leading: append a whole record that is rare enough to be decoded again; returns its offset."""
@@ -224,6 +236,32 @@ class RecordTaking:
             queue = queues.get(target[0])
             if queue is not None:
                 queue.uncommitted += 1
+
+    def _take_tx_enqueues(self, buf: bytes, at: int, stop: int, offset: int) -> int:
+        """Take the TX_ENQUEUEs from ``at`` to ``stop``, the first of which stands at ``offset``: as :meth:`_take_tx_enqueue` does.
+
+        Returns:
+            The offset of the record that follows them.
+        """
+        while at < stop:
+            run = decode_run(buf, at, stop, offset)
+            tx = self.transaction(run.tx_id)
+            if run.events and tx.size_bytes + run.octets <= self.tx_memory_bytes:
+                tx.add_all(run.events, run.heads, run.octets)
+                for queue_id, count in run.counts.items():
+                    queue = self.queues.get(queue_id)
+                    if queue is not None:
+                        queue.uncommitted += count
+                offset += len(run.events)
+                at = run.end
+                continue
+            upto = max(run.end, at + 1)
+            while at < upto:
+                end = at + 5 + record.HEAD.unpack_from(buf, at)[1]
+                self._take_tx_enqueue(buf, at, end, offset, False)
+                offset += 1
+                at = end
+        return offset
 
     def _take_timed_tx_enqueue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         self._take_tx_enqueue(buf, at, end, offset, transient)

@@ -121,7 +121,7 @@ def shown(state: BrokerState) -> dict[str, Any]:
                     tx.outcome_offset,
                     tx.name,
                     tx.owner,
-                    tx._marks and tx._marks[-1],
+                    tx._marks and tx._marks[-1][:4],
                 ),
                 tx.own,
                 tx.parts
