@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from understudy.broker.coordinators import Trigger
 from understudy.broker.core.branches.dtx_manager import DtxManager
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 
 LAZY_MS = 2
+APPLIED_AT_ONCE: Final = 2_000
+"""A turn applies so many changes at most, some ten milliseconds; others wait for the next one, which follows at once."""
 """Records that nobody waits for stay in the open batch at most that long, unless ``group.max_wait_ms`` says otherwise."""
 
 
@@ -239,7 +241,7 @@ class Broker:
     def advance(self) -> None:
         """Apply what has become stable, serve consumers, release what clients wait for."""
         log = self.log
-        log.apply_up_to(self.batch.stability.stable_offset())
+        log.apply_up_to(self.batch.stability.stable_offset(), APPLIED_AT_ONCE)
         if self.parted_bodies.waiting:
             self.parted_bodies.go_on()
         if not self.role.answering:

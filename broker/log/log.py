@@ -12,6 +12,7 @@ later.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -35,6 +36,7 @@ class Log:
         end: the last offset.
         closed_end: the last offset of the last closed batch.
         durable, stable, applied: up to where it is so.
+        short: the last call of :meth:`apply_up_to` has left something that may be applied.
         once_stable: the highest that ``stable`` was before a new epoch took it back; batches may state it.
         holds_large: something large may stand in the open batch: its octets are not joined.
         newest_kind: of records that may be appended: see :meth:`confine`.
@@ -50,6 +52,7 @@ class Log:
         self.stable = 0
         self.once_stable = 0
         self.applied = 0
+        self.short = False
         self.start = 0
         self.epochs = EpochHistory()
         self.kept = KeptLog(kept_bytes)
@@ -227,11 +230,12 @@ class Log:
         if offset > self.durable:
             self.durable = min(offset, self.end)
 
-    def apply_up_to(self, stable: int) -> bool:
-        """Raise the stable position and apply what it now covers. Returns whether anything was applied.
+    def apply_up_to(self, stable: int, most: int = sys.maxsize) -> bool:
+        """Raise the stable position and apply what it now covers, so many entries at most. Returns whether anything was applied.
 
         What applies an entry may append to the log and to ``pending``; what it appends is beyond ``stable`` and waits.
         """
+        self.short = False
         if stable > self.stable:
             self.stable = stable
         limit = self.stable
@@ -244,13 +248,20 @@ class Log:
             if not pending or pending[0][0] > applied:
                 return False
             limit = applied
+        last = 0
         while pending and pending[0][0] <= limit:
             offset, change, argument = pending[0]
+            if most <= 0 and offset > last:  # what stands at one offset is applied together
+                self.applied = max(self.applied, offset - 1)
+                self.short = True
+                return True
             if appliers[change](argument) is False:
                 before = self.applied
                 self.applied = max(before, offset - 1)
                 return self.applied > before
             pending.popleft()
+            most -= 1
+            last = offset
         self.applied = limit
         return True
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import attrs
 
+from understudy.broker.core import broker
 from understudy.broker.core.life import compaction
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.moving import purging
@@ -322,6 +323,7 @@ class Knobs:
         compaction_pause_ms: the longest time between two slices of compaction.
         slice: ``put_off.SLICE``.
         page_bits: ``entry_index.PAGE_BITS``.
+        applied_at_once: ``broker.APPLIED_AT_ONCE``.
         shared_turns: how often a broker's turn takes in what comes next; in most seeds never: each thing has a turn.
     """
 
@@ -354,6 +356,7 @@ class Knobs:
     compaction_pause_ms: int = 20
     slice: int = PRODUCT_SLICE
     page_bits: int = PRODUCT_PAGE_BITS
+    applied_at_once: int = broker.APPLIED_AT_ONCE
 
     @classmethod
     def draw(cls, seed: int) -> Knobs:
@@ -402,6 +405,7 @@ class Knobs:
             compaction_pause_ms=_compaction_pause_ms(seed),
             slice=_slice(seed),
             page_bits=_page_bits(seed),
+            applied_at_once=Random(f"applied {seed}").choice((broker.APPLIED_AT_ONCE, 1, 3)),
             limits=Limits(
                 heartbeat_s=0,
                 handshake_timeout_ms=60_000,
@@ -440,6 +444,7 @@ class Knobs:
             (compaction, "SLICE_BYTES", self.compaction[2]),
             (compaction, "MOST_UNSETTLED", self.compaction[3]),
             (put_off, "SLICE", self.slice),
+            (broker, "APPLIED_AT_ONCE", self.applied_at_once),
             (entry_index, "PAGE_BITS", self.page_bits),
             (queue, "PAGE_BITS", self.page_bits),
             (purging, "ENCODED", min(purging.ENCODED, self.slice)),

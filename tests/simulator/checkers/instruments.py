@@ -121,10 +121,10 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
     def decided(tx: TxBuffer) -> None:
         checkers.replicas.decided(node, tx)
 
-    def stable(offset: int) -> bool:
+    def stable(offset: int, *most: int) -> bool:
         if offset > log.stable and state.applying.deciding and broker.role.leading:
             checkers.chosen.stable_at(node, offset)
-        return apply_up_to(offset)
+        return apply_up_to(offset, *most)
 
     def closed() -> Batch | None:
         batch = close_batch()
