@@ -1,4 +1,7 @@
-"""The status file of engine `mirrored` under every crash of a short trace, and under damage; and the protocol without checksum."""
+"""The status file of engine `mirrored` under damage, and its protocol without the checksum.
+
+`test_status_contract` has what all engines promise.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.unit.xa.core.status.status_engines import live, mirrored
 from tests.unit.xa.crash_disk import CrashDisk
 from tests.unit.xa.records_kit import entry, life, states
 from understudy.xa.core.errors import StatusFileError
 from understudy.xa.core.register.entry import Begun, Record
-from understudy.xa.core.status.durable_mark import SHARDS
 from understudy.xa.core.status.mirrored_file import RECORD_OCTETS, MirroredFile
 
 
@@ -19,50 +22,6 @@ class WithoutChecksum(MirroredFile):
 
     def _fits(self, records: Sequence[bytes], checksum: bytes) -> bool:
         return True
-
-
-def mixtures(kind: type[MirroredFile], *, marked: bool = False) -> tuple[int, int]:
-    """Crashes, and how many of them left what is neither the last sync nor the one under way."""
-    records: list[Record] = [record for pair in zip(life(1), life(2), strict=True) for record in pair]
-    wanted = states(records)
-    durable, under_way, crashes, mixed = 0, 0, 0, 0
-
-    def crash() -> None:
-        nonlocal crashes, mixed
-        for disk in world.after_crash():
-            crashes += 1
-            found = kind(disk, 0).open()
-            mixed += found not in (wanted[durable], wanted[under_way])
-            again = kind(disk, 0)
-            assert again.open() == found
-            again.append([Begun(entry(99))])
-            again.sync()
-            assert kind(disk, 0).open() == {**found, entry(99).gid: entry(99)}
-
-    world = CrashDisk(crash)
-    if marked:
-        world.put(SHARDS, b"1\n")
-    file = kind(world, 0)
-    file.open()
-    for at in range(0, len(records), 2):
-        file.append(records[at : at + 2])
-        under_way = at + 2
-        file.sync()
-        durable = under_way
-        if at % 4 == 2:
-            file.tick()
-        elif marked:  # the process is killed, and the next one finds what the system has in its cache
-            file = kind(world, 0)
-            mixed += file.open() != wanted[durable]
-    return crashes, mixed
-
-
-@pytest.mark.parametrize("marked", [False, True])
-def test_a_crash_anywhere_leaves_a_sync_and_never_a_mixture(marked: bool) -> None:
-    """And is never taken for a loss, also in a folder that says of each shard that it has a mark."""
-    crashes, mixed = mixtures(MirroredFile, marked=marked)
-    assert crashes > 200
-    assert mixed == 0
 
 
 def test_what_is_appended_beside_a_sync_belongs_to_the_next_one() -> None:
@@ -96,8 +55,8 @@ def test_what_is_appended_beside_a_sync_belongs_to_the_next_one() -> None:
 
 def test_without_the_checksum_a_mixture_is_believed() -> None:
     """The hole that the checksum closes: this test is to be seen to find it."""
-    _, mixed = mixtures(WithoutChecksum)
-    assert mixed > 0
+    seen = live(mirrored("without the checksum", kind=WithoutChecksum), group=2, pace=1)
+    assert seen.wrong > 0
 
 
 def filled() -> CrashDisk:
@@ -156,26 +115,6 @@ def test_of_two_good_images_the_higher_generation_counts() -> None:
         assert mixed.read("mirror-0.a") == mixed.read("mirror-0.b")
 
 
-def test_a_crash_during_the_first_format_formats_anew() -> None:
-    def crash() -> None:
-        for disk in world.after_crash():
-            assert MirroredFile(disk, 0).open() == {}
-
-    world = CrashDisk(crash)
-    MirroredFile(world, 0).open()
-
-
-def test_each_sync_point_costs_one_sync() -> None:
-    disk = CrashDisk()
-    file = MirroredFile(disk, 0)
-    file.open()
-    before = disk.syncs
-    for number in range(1, 11):
-        file.append([Begun(entry(number))])
-        file.sync()
-    assert disk.syncs - before == 10
-
-
 def test_records_are_used_again() -> None:
     disk = CrashDisk()
     file = MirroredFile(disk, 0)
@@ -184,11 +123,3 @@ def test_records_are_used_again() -> None:
         file.append(life(number))
         file.sync()
     assert len(disk.read("mirror-0.a")) <= 3 * RECORD_OCTETS
-
-
-def test_a_file_of_another_shard_is_refused() -> None:
-    disk = filled()
-    other = CrashDisk()
-    other.put("mirror-1.a", disk.read("mirror-0.a"))
-    with pytest.raises(StatusFileError, match="is of shard 0, and stands where 1 belongs"):
-        MirroredFile(other, 1).open()

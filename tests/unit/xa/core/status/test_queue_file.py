@@ -5,75 +5,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 
-import attrs
 import pytest
 
+from tests.unit.xa.core.status.model_queue import ModelLog, ModelQueue
 from tests.unit.xa.records_kit import entry, life, states
-from understudy.xa.core.errors import ConfigError, LogLostError, LogOwnedError, StatusFileError
+from understudy.xa.core.errors import ConfigError, LogOwnedError, StatusFileError
 from understudy.xa.core.profiles.log_address import LogAddress, checked_queue, log_address_of
 from understudy.xa.core.register.entry import Begun, Decided, Entry, Record
 from understudy.xa.core.status.journal_log import frame
 from understudy.xa.core.status.queue_file import QueueFile
 from understudy.xa.core.status.queue_log import GROUP, LogMessage, read_log
-
-
-@attrs.define
-class ModelQueue:
-    """Queue that a group of brokers keeps.
-
-    Attributes:
-        owner: whose channel has the exclusive consumer.
-    """
-
-    messages: list[LogMessage] = attrs.field(factory=list)
-    owner: object = None
-    there: bool = False
-
-
-@attrs.define
-class ModelLog:
-    """One server's access.
-
-    Attributes:
-        faults: number of an `add` to whether its transaction was committed before the connection was lost.
-    """
-
-    queue: ModelQueue
-    faults: dict[int, bool] = attrs.field(factory=dict)
-    name: str = "queue q"
-    made: bool = False
-    adds: int = 0
-    ticks: int = 0
-
-    def read(self) -> list[LogMessage]:
-        if self.queue.owner not in (None, self.name):
-            raise LogOwnedError("in use")
-        self.queue.owner = self.name
-        self.made = self.made or not self.queue.there
-        self.queue.there = True
-        return list(self.queue.messages)
-
-    def add(self, group: bytes, *, replacing: bool) -> None:
-        self.adds += 1
-        committed = self.faults.get(self.adds)
-        if self.queue.owner != self.name:
-            raise LogLostError("cut off")
-        if committed is not False:
-            self.queue.messages = [*([] if replacing else self.queue.messages), LogMessage(GROUP, group)]
-        if committed is not None:
-            self.queue.owner = None
-            raise LogLostError("lost")
-
-    def tick(self) -> None:
-        self.ticks += 1
-        if self.queue.owner != self.name:
-            raise LogLostError("cut off")
-
-    def stop(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def kept(queue: ModelQueue) -> dict[str, Entry]:
@@ -185,13 +126,6 @@ def test_what_is_not_of_a_log_is_named_and_refused(
     with pytest.raises(StatusFileError, match=text):
         QueueFile(ModelLog(queue), 0, "next").open()
     assert queue.messages == before
-
-
-def test_the_log_of_another_shard_is_refused() -> None:
-    queue, _ = owned()
-    cut_off(queue)
-    with pytest.raises(StatusFileError, match="holds the log of shard 0, and is read as that of shard 1"):
-        QueueFile(ModelLog(queue), 1, "next").open()
 
 
 def test_what_stands_before_the_last_image_does_not_count() -> None:
