@@ -6,6 +6,7 @@ One broker asks at a time here, or several race; ``place.until`` lets time pass 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -55,6 +56,7 @@ class Broker:
         self.events: list[str] = []
         self.answers: dict[int, tuple[Answer, GroupState | None]] = {}
         self.view: tuple[GroupState | None, dict[str, BrokerInfo]] | None = None
+        self.turns = 0
         self._requests = 0
 
     def group_changed(self, group: GroupState | None, brokers: dict[str, BrokerInfo]) -> None:
@@ -64,6 +66,10 @@ class Broker:
     def answered(self, request: int, answer: Answer, group: GroupState | None) -> None:
         self.answers[request] = (answer, group)
         self.events.append(f"answer {request}")
+
+    def turned(self) -> None:
+        """A turn of the broker ends, with what it was told."""
+        self.turns += 1
 
     def coordination_lost(self) -> None: ...
     def coordination_regained(self) -> None: ...
@@ -175,7 +181,7 @@ def file_place(folder: Path) -> LoopPlace:
     path = folder / "store.db"
 
     def make(name: str, broker: Broker, _: asyncio.TaskGroup) -> CoordinationDriver:
-        return FileCoordination(path, "g", name, broker, lambda: None, poll_ms=10)
+        return FileCoordination(path, "g", name, broker, broker.turned, poll_ms=10)
 
     return LoopPlace(make, FileAdmin(path, "g"))
 
@@ -186,7 +192,7 @@ def zookeeper_place(folder: Path, ensemble: Ensemble, session_s: float = LONG_SE
     def make(name: str, broker: Broker, tasks: asyncio.TaskGroup) -> CoordinationDriver:
         data = folder / name
         data.mkdir(exist_ok=True)
-        return ZooKeeperCoordination(access, "g", name, data, broker, lambda: None, tasks)
+        return ZooKeeperCoordination(access, "g", name, data, broker, broker.turned, tasks)
 
     return LoopPlace(make, ZooKeeperAdmin(access, "g"))
 
@@ -269,7 +275,7 @@ def test_of_all_who_race_for_an_epoch_one_wins_it(place: Place) -> None:
         held = cast("GroupState", answers[winner][1])
 
 
-def test_every_field_of_the_group_travels(place: Place) -> None:
+def test_every_field_of_the_group_travels_and_goes(place: Place) -> None:
     """Also one that was added later: a default here is a test that lacks it."""
     one, other = place.open("b1"), place.open("b2")
     full = GroupState(
@@ -288,6 +294,9 @@ def test_every_field_of_the_group_travels(place: Place) -> None:
             assert field.default is attrs.NOTHING or getattr(full, field.name) != field.default, field.name
     assert ask(place, one, "found", full) == (Answer.DONE, full)
     assert ask(place, other, "read") == (Answer.DONE, full)
+    less = attrs.evolve(full, version=5, damaged=(), successor="", barred=())
+    assert ask(place, other, "replace", full, less) == (Answer.DONE, less)
+    assert ask(place, one, "read") == (Answer.DONE, less)
 
 
 def test_what_a_broker_shows_is_seen_and_stays_when_it_is_gone(place: Place) -> None:
@@ -306,6 +315,9 @@ def test_what_a_broker_shows_is_seen_and_stays_when_it_is_gone(place: Place) -> 
     again.port.publish(info("b2", status="joining"))
     place.until(lambda: one.view is not None and one.view[1]["b2"].status == "joining")
     assert (one.view[1]["b2"].claim, one.alive() >= {"b2"}) == (claim, True)
+    anew = DiskClaim(4, 0, 1)
+    again.port.publish(info("b2", status="ready", claim=anew))
+    place.until(lambda: one.view is not None and one.view[1]["b2"].claim == anew)
 
 
 def test_a_group_is_written_anew_over_exactly_what_the_store_shows(place: Place) -> None:
@@ -351,6 +363,8 @@ def test_answers_come_in_the_order_of_the_requests(real_place: LoopPlace) -> Non
     assert [event for event in one.events if event != "shown"] == [f"answer {number}" for number in numbers]
     assert {answer for answer, _ in one.answers.values()} == {Answer.DONE}
     assert one.answers[numbers[-1]][1] == held
+    assert one.events[0] == "shown", "the store is shown before anything is answered"
+    assert one.turns >= len(one.events)
 
 
 def test_commands_read_change_force_and_remember(real_place: LoopPlace) -> None:
@@ -361,7 +375,7 @@ def test_commands_read_change_force_and_remember(real_place: LoopPlace) -> None:
     one.port.publish(info("b1"))
     place.until(lambda: one.view is not None and "b1" in one.view[1])
     group, brokers = admin.read()
-    assert (group, brokers["b1"].alive) == (FIRST, True)
+    assert (group, brokers["b1"].alive, brokers["b1"].pid) == (FIRST, True, os.getpid())
 
     assert admin.replace(FIRST, SECOND) == SECOND
     place.until(lambda: one.view is not None and one.view[0] == SECOND)

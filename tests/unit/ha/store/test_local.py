@@ -1,4 +1,7 @@
-"""FileCoordination and the store under it: one winner of each race, nothing lost to kill -9, the dead seen dead, the file named."""
+"""FileCoordination and the store under it: one winner of each race, nothing lost to kill -9, the dead seen dead, the file named.
+
+`integration/test_store_contract.py` has what all stores promise.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,13 +25,12 @@ import pytest
 import uvloop
 
 from understudy.broker.server.files import file_storage
-from understudy.ha.store.coordination import Answer, Bar, BrokerInfo, Coordination, GroupState, StoreError
+from understudy.ha.store.coordination import Answer, Bar, BrokerInfo, GroupState, StoreError
 from understudy.ha.store.edge.local import FileAdmin, FileCoordination, store
 from understudy.ha.store.edge.local import processes as local_processes
 from understudy.ha.store.edge.local.processes import is_alive, machine_ms, this_process
 from understudy.ha.store.edge.local.store import BrokerRow, CoordinationStore, Process, StoreBusyError
 from understudy.ha.store.group_changes import MAX_HISTORY
-from understudy.replicator.receiving.disk_claim import DiskClaim
 
 ROOT = Path(__file__).parents[4]
 LIMIT_S = 20.0
@@ -59,23 +60,10 @@ def opened(path: Path, **options: Any) -> Iterator[CoordinationStore]:
 # ----------------------------------------------------------------------------------------------------------- the store
 
 
-def test_a_group_is_founded_once(path: Path) -> None:
+def test_groups_of_one_file_are_apart(path: Path) -> None:
     with opened(path) as one:
-        assert one.read("g") == (None, {})
         assert one.found("g", FIRST) == (True, FIRST)
-        assert one.found("g", attrs.evolve(FIRST, primary="b2")) == (False, FIRST)
-        assert one.read("g")[0] == FIRST
-        assert one.read("other")[0] is None
-
-
-def test_replace_writes_only_over_the_epoch_and_version_that_were_expected(path: Path) -> None:
-    with opened(path) as one, opened(path) as other:
-        assert one.replace("g", FIRST, SECOND) == (False, None)
-        one.found("g", FIRST)
-        assert other.replace("g", FIRST, SECOND) == (True, SECOND)
-        assert one.replace("g", FIRST, attrs.evolve(SECOND, members=("b1", "b3"))) == (False, SECOND)
-        assert one.replace("g", attrs.evolve(SECOND, epoch=2), FIRST) == (False, SECOND)
-        assert one.read("g")[0] == SECOND
+        assert one.read("other") == (None, {})
 
 
 def test_what_is_published_is_read_back(path: Path) -> None:
@@ -88,57 +76,6 @@ def test_what_is_published_is_read_back(path: Path) -> None:
         assert other.read("g")[1]["b1"].lease_until_ms == 9
         assert not one.renew("g", "b1", attrs.evolve(row.process, started=8), 11)
         assert not one.renew("g", "b2", row.process, 11)
-
-
-def test_what_a_disk_holds_is_kept_until_it_is_claimed_anew(path: Path) -> None:
-    """The next process of a broker publishes nothing of the kind before it has read what the former one has said."""
-    claim = DiskClaim(3, 17, 2**62)
-    with opened(path) as one:
-        one.publish("g", BrokerRow(info=info("b1", claim=claim), process=this_process_as(7), lease_until_ms=5))
-        one.publish("g", BrokerRow(info=info("b1"), process=this_process_as(8), lease_until_ms=9))
-        assert one.read("g")[1]["b1"].info.claim == claim
-        one.publish("g", BrokerRow(info=info("b1", claim=DiskClaim(4, 0, 1)), process=this_process(), lease_until_ms=9))
-        assert one.read("g")[1]["b1"].info.claim == DiskClaim(4, 0, 1)
-
-
-@pytest.mark.parametrize(
-    ("epoch_seen", "log_start", "end", "lost"),
-    [
-        *[(3, 17, 100, False), (3, 17, 101, False), (3, 17, 99, True), (2, 17, 200, True), (4, 17, 50, False)],
-        *[(3, 0, 200, True), (3, 60, 70, False)],
-    ],
-)
-def test_a_claim_is_compared_with_what_it_may_be_compared_with(
-    epoch_seen: int, log_start: int, end: int, lost: bool
-) -> None:
-    """A log is cut under a higher epoch only, and begins anew elsewhere."""
-    assert DiskClaim(3, 17, 100).lost_by(epoch_seen, log_start, end) is lost
-
-
-def test_who_is_damaged_is_a_part_of_the_group(path: Path) -> None:
-    damaged = attrs.evolve(SECOND, damaged=SECOND.with_damage("b2", "all of it"))
-    with opened(path) as one, opened(path) as other:
-        one.found("g", FIRST)
-        assert one.replace("g", FIRST, damaged) == (True, damaged)
-        assert other.read("g")[0] == damaged
-        assert damaged.damage_of("b2") == "all of it"
-        mended = attrs.evolve(damaged, version=3, damaged=damaged.with_damage("b2", ""))
-        assert other.replace("g", damaged, mended) == (True, mended)
-        assert one.read("g")[0] == attrs.evolve(SECOND, version=3)
-
-
-def test_who_is_barred_and_who_is_to_lead_are_parts_of_the_group(path: Path) -> None:
-    barred = attrs.evolve(SECOND.barring(Bar("b2", "guest", "today")), successor="b1")
-    assert barred.members == ("b1",)
-    with opened(path) as one, opened(path) as other:
-        one.found("g", FIRST)
-        assert one.replace("g", FIRST, barred) == (True, barred)
-        assert other.read("g")[0] == barred
-        assert barred.bar_of("b2") == Bar("b2", "guest", "today")
-        assert barred.bar_of("b1") is None
-        admitted = attrs.evolve(barred.admitting("b2"), version=3, successor="")
-        assert other.replace("g", barred, admitted) == (True, admitted)
-        assert one.read("g")[0] == attrs.evolve(FIRST, version=3)
 
 
 def test_a_successor_is_of_one_epoch(path: Path) -> None:
@@ -645,50 +582,6 @@ def run_with(factory: Callable[[], asyncio.AbstractEventLoop], main: Callable[[]
         runner.get_loop().set_exception_handler(lambda _, context: problems.append(context))
         runner.run(limited())
         assert problems == []
-
-
-def test_requests_are_answered_in_order_and_the_store_is_shown_first(run: Run, path: Path) -> None:
-    async def main() -> None:
-        async with coordination(path) as (one, listener):
-            assert listener.events == [("changed", None, {})]  # before anything is asked
-            port: Coordination = one
-            port.read(1)
-            port.found(2, FIRST)
-            port.found(3, SECOND)
-            port.replace(4, SECOND, FIRST)
-            port.replace(5, FIRST, SECOND)
-            port.read(6)
-            await listener.until(lambda: len(listener.answers()) == 6)
-            assert listener.answers() == [
-                (1, Answer.DONE, None),
-                (2, Answer.DONE, FIRST),
-                (3, Answer.CONFLICT, FIRST),
-                (4, Answer.CONFLICT, FIRST),
-                (5, Answer.DONE, SECOND),
-                (6, Answer.DONE, SECOND),
-            ]
-            await listener.until(lambda: listener.shown()[0] == SECOND)
-            assert listener.turns >= len(listener.events)
-
-    run(main)
-
-
-def test_brokers_see_each_other_and_what_each_has_written(run: Run, path: Path) -> None:
-    async def main() -> None:
-        async with coordination(path, "b1") as (one, hears_one), coordination(path, "b2") as (two, hears_two):
-            one.publish(info("b1", status="active"))
-            two.publish(info("b2", status="ready"))
-            for listener in (hears_one, hears_two):
-                await listener.until(partial(listener.sees, "b1", "b2"))
-                shown = listener.shown()[1]
-                assert (shown["b1"].status, shown["b2"].status) == ("active", "ready")
-                assert shown["b1"].pid == os.getpid()
-            one.found(1, FIRST)
-            await hears_two.until(lambda: hears_two.shown()[0] == FIRST)
-            two.replace(1, FIRST, SECOND)
-            await hears_one.until(lambda: hears_one.shown()[0] == SECOND)
-
-    run(main)
 
 
 def test_nothing_is_told_while_nothing_changes_though_leases_are_renewed(run_once: Run, path: Path) -> None:
