@@ -173,19 +173,20 @@ def test_prepare_again(bench: Workbench) -> None:
     assert bench.counts(a, b) == (0, 1)
 
 
-@pytest.mark.parametrize("told", ["prepare", "commit"])
-def test_whose_time_is_over_is_told_so(bench: Workbench, told: str) -> None:
-    worker, xid = bench.dtx(), bench.xid()
-    a, b = bench.queue("a", "m"), bench.queue("b")
-    bench.swapped(worker, xid, a, b)
-    assert worker.set_timeout(xid, TIMEOUT_S) == OK
-    wait_until("its time is over", lambda: bench.available(a) == 1)
-    tm = bench.tm()
-    if told == "prepare":
-        assert tm.prepare(xid) == RBTIMEOUT
-    assert tm.commit(xid, one_phase=True) == RBTIMEOUT
-    with refused(404):
-        tm.commit(xid, one_phase=True)
+def test_whose_time_is_over_is_told_so(bench: Workbench) -> None:
+    """PREPARE may be asked first or not: two branches, whose time is over together."""
+    worker, asked, committed = bench.dtx(), bench.xid(), bench.xid()
+    a, b = bench.queue("a", "1", "2"), bench.queue("b")
+    for xid in (asked, committed):
+        bench.swapped(worker, xid, a, b)
+        assert worker.set_timeout(xid, TIMEOUT_S) == OK
+    wait_until("their time is over", lambda: bench.available(a) == 2)
+    assert bench.tm().prepare(asked) == RBTIMEOUT
+    for xid in (asked, committed):
+        tm = bench.tm()
+        assert tm.commit(xid, one_phase=True) == RBTIMEOUT
+        with refused(404):
+            tm.commit(xid, one_phase=True)
 
 
 def test_a_consumer_is_not_handed_the_messages_of_its_failed_branch_again_and_again(bench: Workbench) -> None:
@@ -229,24 +230,26 @@ def test_what_nobody_asks_for_is_forgotten(bench: Workbench) -> None:
     assert worker.end(xid) == OK
 
 
-@pytest.mark.parametrize("how", ["join", "resume"])
-def test_nobody_works_on_a_branch_that_has_failed(bench: Workbench, how: str) -> None:
-    """A worker that joins the branch is refused, and works on nothing."""
-    worker, xid = bench.dtx(), bench.xid()
-    a, b = bench.queue("a", "m"), bench.queue("b")
-    assert worker.start(xid) == OK
-    move(worker, a, b)
-    assert worker.set_timeout(xid, TIMEOUT_S) == OK
-    assert worker.end(xid, suspend=how == "resume") == OK
-    wait_until("its time is over", lambda: bench.available(a) == 1)
-    assert worker.start(xid, join=how == "join", resume=how == "resume") == RBTIMEOUT
-    publish(worker.channel, b, "by itself")
-    worker.channel.queue_declare(b, passive=True)
-    assert bench.drain(b) == ["by itself"]
-    with refused(409):
-        worker.end(xid)
-    assert bench.tm().rollback(xid) == RBTIMEOUT
-    assert bench.drain(a) == ["m"]
+def test_nobody_works_on_a_branch_that_has_failed(bench: Workbench) -> None:
+    """A worker that joins or resumes the branch is refused, and works on nothing."""
+    workers = {"join": bench.dtx(), "resume": bench.dtx()}
+    xids = {how: bench.xid() for how in workers}
+    a, b = bench.queue("a", "1", "2"), bench.queue("b")
+    for how, worker in workers.items():
+        assert worker.start(xids[how]) == OK
+        move(worker, a, b)
+        assert worker.set_timeout(xids[how], TIMEOUT_S) == OK
+        assert worker.end(xids[how], suspend=how == "resume") == OK
+    wait_until("their time is over", lambda: bench.available(a) == 2)
+    for how, worker in workers.items():
+        assert worker.start(xids[how], join=how == "join", resume=how == "resume") == RBTIMEOUT
+        publish(worker.channel, b, how)
+        worker.channel.queue_declare(b, passive=True)
+        assert bench.drain(b) == [how]
+        with refused(409):
+            worker.end(xids[how])
+        assert bench.tm().rollback(xids[how]) == RBTIMEOUT
+    assert sorted(bench.drain(a)) == ["1", "2"]
 
 
 def test_a_prepared_branch_has_no_time_out(bench: Workbench) -> None:
