@@ -229,6 +229,19 @@ def recover(
     return Recovered(journal, found.report())
 
 
+def sealed_octets(storage: Storage) -> int:
+    """About how many octets a start will read: those of all segments but the newest, which is perhaps not full."""
+    numbers = sorted(number for name in storage.names() if (number := segment_number(name)) is not None)
+    octets = 0
+    for number in numbers[:-1]:
+        file = storage.open(segment_name(number))
+        try:
+            octets += file.size
+        finally:
+            file.close()
+    return octets
+
+
 class JournalScan:
     """One pass over the segments, for `scan`, `recover` and the survey of a damaged journal (`journal_damage`).
 

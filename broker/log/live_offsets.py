@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 BUCKET_SHIFT = 6
 """A bucket is 64 offsets: 64 messages of 1 MiB fill an ordinary segment, and a million small ones take 16,000 buckets."""
@@ -35,6 +35,20 @@ class LiveOffsets:
     def add(self, offset: int, octets: int) -> None:
         """Note that a message of so many octets, whose record stands at ``offset``, comes into a queue."""
         self._buckets[offset >> BUCKET_SHIFT] += octets + ENTRY_BYTES
+
+    def add_rows(self, offsets: Sequence[int], sizes: Sequence[int]) -> None:
+        """As :meth:`add`, for many messages."""
+        buckets = self._buckets
+        if isinstance(offsets, range):  # one by one behind each other
+            begin = 0
+            while begin < len(offsets):
+                bucket = offsets[begin] >> BUCKET_SHIFT
+                end = min((bucket + 1 << BUCKET_SHIFT) - offsets[0], len(offsets))
+                buckets[bucket] += sum(sizes[begin:end]) + ENTRY_BYTES * (end - begin)
+                begin = end
+            return
+        for offset, size in zip(offsets, sizes, strict=True):
+            buckets[offset >> BUCKET_SHIFT] += size + ENTRY_BYTES
 
     def release(self, offset: int, octets: int) -> None:
         """Note that such a message leaves. Both numbers are those of :meth:`add`."""

@@ -56,6 +56,8 @@ class Change(IntEnum):
     """An `AgainNote` that a recovery has read."""
     SETTLED = 20
     """A `SettledNote` that a recovery has read."""
+    ROWS = 21
+    """A `RowBatch` that a recovery has read; its offset is that of the first record."""
 
 
 Pending = tuple[int, Change, Any]

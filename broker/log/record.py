@@ -408,7 +408,7 @@ def decode_message_head(buf: bytes, at: int) -> tuple[bool, str, str, int]:
     """(persistent, exchange, routing key, where the body begins) of the message whose head starts at ``at``; nothing is copied."""
     exchange_end = at + 2 + buf[at + 1]
     key_end = exchange_end + 1 + buf[exchange_end]
-    exchange, routing_key = _names(buf[at + 1 : key_end])
+    exchange, routing_key = names_of(buf[at + 1 : key_end])
     body = key_end + (4 if buf[at] < DELAYED else 12) + _U32.unpack_from(buf, key_end)[0]
     return buf[at] & 1 == 1, exchange, routing_key, body
 
@@ -439,14 +439,15 @@ def _head(raw: bytes) -> tuple[str, str, type[Message], bool, int]:
     kind = Message if flags < MOVED else MovedMessage if flags < DELAYED else DelayedMessage
     if len(_HEADS) >= _MESSAGE_HEADS_LIMIT:
         _HEADS.clear()
-    found = _HEADS[raw] = (*_names(raw[1:]), kind, flags & 1 == 1, 12 if flags >= DELAYED else 4)
+    found = _HEADS[raw] = (*names_of(raw[1:]), kind, flags & 1 == 1, 12 if flags >= DELAYED else 4)
     return found
 
 
 _NAMES: dict[bytes, tuple[str, str]] = {}
 
 
-def _names(raw: bytes) -> tuple[str, str]:
+def names_of(raw: bytes) -> tuple[str, str]:
+    """Exchange and routing key, of which ``raw`` holds the short strings."""
     names = _NAMES.get(raw)
     if names is None:
         if len(_NAMES) >= _MESSAGE_HEADS_LIMIT:

@@ -35,7 +35,7 @@ from understudy.broker.core.topology.policies import Policies
 from understudy.broker.core.turn.expiry_clock import ExpiryClock
 from understudy.broker.log.body_read import ReadJob, WantedBody
 from understudy.broker.log.journal import Journal, JournalFailedError
-from understudy.broker.log.journal_recovery import recover, scan
+from understudy.broker.log.journal_recovery import recover, scan, sealed_octets
 from understudy.broker.log.paged_bodies import Fetched, PagedBodies
 from understudy.broker.log.segment import (
     SEGMENT_HEADER_BYTES,
@@ -251,6 +251,7 @@ class SimNode:
         self._gate_port = port = GatePort(self.node)
         if ended is None:
             self.before_loss(self)  # a recovery removes what was let go of
+            self.node.recovery.expect(sealed_octets(self.storage))
             recovered = recover(
                 self.storage,
                 identity,

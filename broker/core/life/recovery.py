@@ -16,6 +16,7 @@ from struct import Struct
 from typing import Final
 
 from understudy.broker.core.life.meta import Meta
+from understudy.broker.core.life.recovered_rows import RecoveredRows
 from understudy.broker.core.queues.messages_again import take_again, take_settled
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
@@ -65,9 +66,15 @@ class Recovery:
         self._replay_extras = replay_extras
         self._gaps: list[tuple[int, int]] = []
         self._behind_gap: list[tuple[int, bytes]] = []
-        self._begun = self._deep = False
+        self._begun = self._deep = self._expects_much = False
+        self._rows = RecoveredRows(state)
         self.epoch_seen = 0
         self.repaired: RepairedNote | None = None
+
+    def expect(self, octets: int) -> None:
+        """The journal has about so many octets: if queues may hold much, no body is read from the first record on."""
+        self._expects_much = self._state.paging.expects(octets)
+        self._recovered(0)
 
     def on_batch(self, header: BatchHeader, data: bytes) -> None:
         log = self._state.log
@@ -76,17 +83,23 @@ class Recovery:
             self._begin_gap(header.first_offset - 1)
         if self._gap_end:
             self._note_behind_gap(header.first_offset, data)
-        try:
-            self._state.taking.receive_batch(data)
-        except (record.UnknownKindError, record.UnknownExchangeTypeError) as error:
-            raise NewerJournalError(header.first_offset, error) from error
-        log.apply_up_to(header.stable)
+        if not (self._deep and not self._gap_end and self._rows.take(header, data)):
+            try:
+                self._state.taking.receive_batch(data)
+            except (record.UnknownKindError, record.UnknownExchangeTypeError) as error:
+                raise NewerJournalError(header.first_offset, error) from error
+        self._apply_up_to(header.stable)
         kept = log.kept
         if kept.bytes > kept.limit_bytes:
             kept.trim(log.applied)
         self._recovered(len(data))
 
+    def _apply_up_to(self, stable: int) -> None:
+        self._rows.split_at(stable)
+        self._state.log.apply_up_to(stable)
+
     def on_note(self, kind: int, payload: bytes, place: int = 0) -> None:
+        self._rows.spread()
         if kind == frame.KIND_CUT:
             offset, mark = frame.decode_cut(payload)
             stable = journal_gate.JournalGate.restarted_at(mark)
@@ -117,7 +130,7 @@ class Recovery:
 
     def _recovered(self, octets: int) -> None:
         """So many octets were read; if much lies in queues, bodies are left where they are."""
-        deep = self._state.paging.recovered(octets)
+        deep = self._state.paging.recovered(octets) or self._expects_much
         if deep is not self._deep:
             self._deep = deep
             self._state.taking.leave_bodies(self._state.paging.bodies if deep else None)
@@ -292,12 +305,14 @@ class Recovery:
     def finish(self) -> None:
         """Everything shown is durable."""
         log = self._state.log
+        self._rows.spread()
         self._state.taking.leave_bodies(None)
         log.epochs.cut(log.end)  # a checkpoint may speak of one whose first batch was lost behind it
         log.trust_all()
         self._state.again.log_ends(log.end)
         self._state.topology.forget_transients()
         for queue in self._state.queues.values():
+            queue.entries.end_growth()
             queue.sort()  # messages that were written again came behind younger ones
         self._state.topology.end_recovery()
 

@@ -40,11 +40,12 @@ class EntryIndex:
         newest_number: its common bits, -1 before there is one.
         newest_end: the first id behind it.
         count: of all entries.
+        growing: the packed page to which a recovery adds rows; None: it adds none. Then there may be no ``newest``.
 
     Invariant: ``count == sum(map(len, pages.values()))``.
     """
 
-    __slots__ = ("count", "newest", "newest_end", "newest_number", "pages")
+    __slots__ = ("count", "growing", "newest", "newest_end", "newest_number", "pages")
 
     def __init__(self) -> None:
         self.pages: dict[int, Page] = {}
@@ -52,6 +53,7 @@ class EntryIndex:
         self.newest_number = -1
         self.newest_end = 0
         self.count = 0
+        self.growing: PackedPage | None = None
 
     def page_for(self, entry_id: int) -> dict[int, Entry]:
         """The page to which the entry of this new id is added at once; where it is not the newest, or begins one."""
@@ -85,6 +87,38 @@ class EntryIndex:
             page = self.pages[number] = page.unpacked()
         assert not isinstance(page, PackedPage)
         return page
+
+    def grow(self, number: int, bodies: SpilledBody) -> PackedPage | None:
+        """The packed page of that number, above all others or the last, to which rows are added; None if objects are there."""
+        page = self.pages.get(number)
+        if page is None:
+            page = self.pages[number] = PackedPage.begun(number << PAGE_BITS, bodies)
+            if not self.newest:
+                self.pages.pop(self.newest_number, None)
+            self.newest, self.newest_number, self.newest_end = {}, -1, 0
+            if self.growing is not None:
+                self.growing.full()
+            self.growing = page
+        return page if isinstance(page, PackedPage) and page.grows else None
+
+    def grown(self, count: int) -> None:
+        """So many rows were added to a page that :meth:`grow` has given."""
+        self.count += count
+
+    def end_growth(self) -> None:
+        """No rows are added any more: the page with the highest common bits holds objects again."""
+        if self.growing is None:
+            return
+        self.growing.full()
+        self.growing = None
+        if not self.newest:
+            self.pages.pop(self.newest_number, None)
+        self.newest, self.newest_number, self.newest_end = {}, -1, 0
+        if self.pages:
+            number = max(self.pages)
+            newest = self.unpack(number)
+            assert newest is not None
+            self.newest, self.newest_number, self.newest_end = newest, number, number + 1 << PAGE_BITS
 
     def dropped(self, number: int, page: PackedPage) -> None:
         """``page``, of that number, has lost an entry."""

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from understudy.broker.core.queues.entry import READY, Entry
 from understudy.broker.log.body_place import AT_OFFSET, before_restart
+from understudy.broker.log.row_batch import Rows
 from understudy.broker.message import Message, MovedMessage, SpilledBody, made
 
 _GONE: Final = 0
@@ -61,6 +62,7 @@ class PackedPage:
         "_head_of",
         "_heads",
         "_ids",
+        "_numbers",
         "_offsets",
         "_places",
         "_properties",
@@ -91,24 +93,95 @@ class PackedPage:
             "H",
             [heads.setdefault((m.__class__, m.exchange, m.routing_key, m.shared), len(heads)) for m in messages],
         )
-        self._heads = tuple(heads)
+        self._heads: tuple[tuple[type[Message], str, str, bool], ...] = tuple(heads)
         properties: dict[bytes, int] = {}
         self._properties_of = array("H", [properties.setdefault(m.properties, len(properties)) for m in messages])
-        self._properties = b"".join(properties)
+        self._properties: bytes | bytearray = b"".join(properties)
         end = 0
         self._properties_ends = array("I", [end := end + len(each) for each in properties])
         self._deadlines: array[int] | None = None
         if any(entry.deadline_ms for entry in entries):
             self._deadlines = array("Q", [entry.deadline_ms for entry in entries])
+        self._numbers: dict[tuple[str, str] | bytes, int] | None = None
         self._places: bytearray | None = None
         if any(message.place for message in messages):
             self._places = bytearray().join([m.place.to_bytes(_PLACE_BYTES, "little") for m in messages])
+
+    @classmethod
+    def begun(cls, base: int, bodies: SpilledBody) -> PackedPage:
+        """A page without a message, which :meth:`extend` fills; until it is :meth:`full`, it knows what messages have in common."""
+        page = cls(base, [], bodies)
+        page._properties = bytearray()
+        page._numbers = {}
+        return page
+
+    @property
+    def grows(self) -> bool:
+        """True if it may be extended."""
+        return self._numbers is not None
+
+    def full(self) -> None:
+        """End the growth of the page."""
+        self._numbers = None
+        self._properties = bytes(self._properties)
+
+    def extend(self, rows: Rows, begin: int, end: int) -> None:
+        """Have the messages ``begin`` to ``end`` of ``rows``, too. Their ids ascend, above all here, and fit in the page."""
+        count = end - begin
+        base = self.base
+        first, last = rows.ids[begin], rows.ids[end - 1]
+        if last - first == count - 1:
+            self._ids.extend(range(first - base, last - base + 1))
+        else:
+            self._ids.extend([each - base for each in rows.ids[begin:end]])
+        self._rows += bytes((_THERE,)) * count
+        self._offsets.extend(rows.offsets[begin:end])
+        self._sizes.extend(rows.sizes[begin:end])
+        self._extend_common(rows, begin, end)
+        if self._deadlines is None and any(rows.deadlines[begin:end]):
+            self._deadlines = array("Q", bytes(8 * (len(self._rows) - count)))
+        if self._deadlines is not None:
+            self._deadlines.extend(rows.deadlines[begin:end])
+        if self._places is not None:
+            self._places += bytes(_PLACE_BYTES * count)
+        self._count += count
+
+    def _extend_common(self, rows: Rows, begin: int, end: int) -> None:
+        """As :meth:`extend`, for the columns of what messages have in common."""
+        if len(rows.names) == 1:
+            self._head_of.extend((self._head(rows.names[0]),) * (end - begin))
+            self._properties_of.extend((self._number(rows.properties[0]),) * (end - begin))
+        else:
+            self._head_of.extend(map(self._head, rows.names[begin:end]))
+            self._properties_of.extend(map(self._number, rows.properties[begin:end]))
+
+    def _head(self, names: tuple[str, str]) -> int:
+        """The number of the head of a plain message in one queue, with these names."""
+        numbers = self._numbers
+        assert numbers is not None, f"page {self.base} is extended, and full"
+        number = numbers.get(names)
+        if number is None:
+            number = numbers[names] = len(self._heads)
+            self._heads += ((Message, *names, False),)
+        return number
+
+    def _number(self, properties: bytes) -> int:
+        """The number of these properties."""
+        numbers = self._numbers
+        assert numbers is not None, f"page {self.base} is extended, and full"
+        number = numbers.get(properties)
+        if number is None:
+            number = numbers[properties] = len(self._properties_ends)
+            self._properties += properties
+            self._properties_ends.append(len(self._properties))
+        return number
 
     def copy(self) -> PackedPage:
         """The same messages, each READY; what leaves one of both does not leave the other."""
         page = object.__new__(PackedPage)
         for name in PackedPage.__slots__:
             setattr(page, name, getattr(self, name))
+        page.full()
         page.state = READY
         page._rows = self._rows[:]
         page._offsets = self._offsets[:]
@@ -250,7 +323,7 @@ class PackedPage:
         kind, exchange, routing_key, shared = self._heads[self._head_of[row]]
         number = self._properties_of[row]
         ends = self._properties_ends
-        properties = self._properties[ends[number - 1] if number else 0 : ends[number]]
+        properties = bytes(self._properties[ends[number - 1] if number else 0 : ends[number]])
         message = made(kind, exchange, routing_key, properties, self._bodies, self._sizes[row], True)
         message.offset = self._offsets[row]
         message.place = self._place(row)

@@ -155,6 +155,14 @@ class Paging:
                 self._recovers = False
         return self._recovers_deep
 
+    def expects(self, octets: int) -> bool:
+        """True if a journal of so many octets may hold so much that bodies leave: a recovery need not read them."""
+        return self.bodies is not None and octets > self._limits.watermark_bytes
+
+    def note_left(self, count: int) -> None:
+        """A recovery has left so many bodies in the journal."""
+        self.paged_out += count
+
     def _is_due(self) -> bool:
         return self.bodies is not None and self._state.live.total_octets() > self._limits.watermark_bytes
 

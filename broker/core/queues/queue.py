@@ -11,9 +11,11 @@ What the queue says about itself (``depth``) speaks of applied messages only: no
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -44,7 +46,8 @@ from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.core.queues.return_rule import ReturnRule
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.return_record import Returned
-from understudy.broker.message import DelayedMessage, Message
+from understudy.broker.log.row_batch import Rows, message_of
+from understudy.broker.message import DelayedMessage, Message, SpilledBody
 
 if TYPE_CHECKING:
     from understudy.broker.core.queues.consumer import Consumer
@@ -248,6 +251,34 @@ class Queue(QueueLine):
                 self.tail.append(entry)
             if self.limits is not None:
                 self.limits.entered(self, entry)
+
+    def enqueue_rows(self, rows: Rows, bodies: SpilledBody) -> None:
+        """Recovery: add applied messages, whose bodies ``bodies`` gives back. They come into packed pages if they may."""
+        ids = rows.ids
+        if self.active or not self.packs or ids[0] <= self.last_id or not rows.ascend:
+            self._enqueue_each(rows, 0, len(ids), bodies)
+            return
+        begin = 0
+        while begin < len(ids):
+            number = ids[begin] >> PAGE_BITS
+            fits = ids[-1] >> PAGE_BITS == number
+            end = len(ids) if fits else bisect_left(ids, number + 1 << PAGE_BITS, begin)
+            page = self.entries.grow(number, bodies)
+            if page is None:
+                self._enqueue_each(rows, begin, end, bodies)
+            else:
+                self._extend(page, rows, begin, end)
+            begin = end
+
+    def _extend(self, page: PackedPage, rows: Rows, begin: int, end: int) -> None:
+        page.extend(rows, begin, end)
+        self.entries.grown(end - begin)
+        self.live.add_rows(rows.offsets[begin:end], rows.sizes[begin:end])
+        self.last_id = rows.ids[end - 1]
+
+    def _enqueue_each(self, rows: Rows, begin: int, end: int, bodies: SpilledBody) -> None:
+        for row in islice(rows.rows(), begin, end):
+            self.enqueue(row.entry_id, message_of(row, bodies), row.deadline_ms)
 
     def remove(self, entry_id: int) -> bool:
         """Take an applied message away for good; False if it is not here."""

@@ -42,7 +42,7 @@ from understudy.broker.core.watching.message_facts import MessageFacts
 from understudy.broker.log.journal import Journal, JournalFailedError, JournalOptions
 from understudy.broker.log.journal_damage import with_loss
 from understudy.broker.log.journal_gate import JournalGate
-from understudy.broker.log.journal_recovery import recover
+from understudy.broker.log.journal_recovery import recover, sealed_octets
 from understudy.broker.log.paged_bodies import PagedBodies
 from understudy.broker.log.segment import JournalDamagedError, JournalIdentity
 from understudy.broker.plugin_api.plugin import PluginError
@@ -367,6 +367,7 @@ class NodeDriver:
     def _recover(self, node: BrokerNode, port: GatePort) -> Journal:
         config = self._config
         started = time.perf_counter()
+        node.recovery.expect(sealed_octets(self._storage))
         try:
             journal, report = recover(
                 self._storage,

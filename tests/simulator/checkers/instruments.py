@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from tests.simulator.checkers.reference import number_of, number_of_return
+from understudy.broker.core.life.recovered_rows import RecoveredRows
 from understudy.broker.core.life.recovery import Recovery
+from understudy.broker.core.queues.packed_page import PackedPage
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state import BrokerState
 from understudy.broker.core.state.record_taking import RecordTaking
@@ -22,6 +25,7 @@ from understudy.broker.log.kept_log import Batch
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.paged_bodies import PagedBodies
 from understudy.broker.log.return_record import Returned
+from understudy.broker.log.row_batch import Rows, message_of
 from understudy.broker.message import Message
 from understudy.broker.transactions.tx_buffer import TxBuffer
 
@@ -162,19 +166,37 @@ _put_before_log, _take_again = BrokerState.put_before_log, Recovery._take_again
 _enqueue, _remove, _clear, _take_over = Queue.enqueue, Queue.remove, Queue.clear, Queue.take_over
 _leave, _continue_from = Queue.leave, Queue.continue_from
 _take_enqueue_alone = RecordTaking._take_enqueue_alone
+_take_rows, _extend = RecoveredRows.take, Queue._extend
 _know, _forget_counts = Queue.know, Queue.forget_counts
 
 
 def _watched_enqueue(self: Queue, entry_id: int, message: Message, deadline_ms: int) -> None:
-    live = self.live
-    if isinstance(live, WatchedLive) and self.logged and entry_id not in self.entries:
-        live.flip(self, entry_id, message, deadline_ms)
+    if entry_id not in self.entries:
+        _comes(self, entry_id, message, deadline_ms)
+    _enqueue(self, entry_id, message, deadline_ms)
+
+
+def _comes(queue: Queue, entry_id: int, message: Message, deadline_ms: int) -> None:
+    live = queue.live
+    if isinstance(live, WatchedLive) and queue.logged:
+        live.flip(queue, entry_id, message, deadline_ms)
         node = live.node
         if not live.again:
-            node.checkers.order.enqueued(node, self, entry_id, message.persistent and self.durable)
+            node.checkers.order.enqueued(node, queue, entry_id, message.persistent and queue.durable)
         if deadline_ms:
-            node.checkers.order.arrived(node, self, entry_id)
-    _enqueue(self, entry_id, message, deadline_ms)
+            node.checkers.order.arrived(node, queue, entry_id)
+
+
+def _watched_extend(self: Queue, page: PackedPage, rows: Rows, begin: int, end: int) -> None:
+    """Messages come as rows of a packed page, in a recovery."""
+    live = self.live
+    if isinstance(live, WatchedLive):
+        live.node.world.happened["messages are recovered as rows"] += end - begin
+        bodies = live.node.node.state.paging.bodies
+        assert bodies is not None
+        for row in islice(rows.rows(), begin, end):
+            _comes(self, row.entry_id, message_of(row, bodies), row.deadline_ms)
+    _extend(self, page, rows, begin, end)
 
 
 def _watched_remove(self: Queue, entry_id: int) -> bool:
@@ -270,6 +292,16 @@ def _watched_take_enqueue_alone(
     _take_enqueue_alone(self, buf, at, end, offset, transient)
 
 
+def _watched_take_rows(self: RecoveredRows, header: frame.BatchHeader, batch: bytes) -> bool:
+    """Likewise, of all records of a batch."""
+    taken = _take_rows(self, header, batch)
+    if taken:
+        left: dict[int, int] = vars(self._state.taking).setdefault("left_bodies", {})
+        for offset, (_, at, end) in enumerate(record.records_of(batch, frame.BATCH_HEADER_BYTES), header.first_offset):
+            left[offset] = crc32(record.decode_enqueue(batch, at, end)[1].content())
+    return taken
+
+
 def _watched_put_before_log(self: BrokerState) -> None:
     live = self.live
     if isinstance(live, WatchedLive):
@@ -296,6 +328,7 @@ def watching_queues() -> Iterator[None]:
     Queue.continue_from = _watched_continue_from  # type: ignore[method-assign]
     Queue.leave = _watched_leave  # type: ignore[method-assign]
     RecordTaking._take_enqueue_alone = _watched_take_enqueue_alone  # type: ignore[method-assign]
+    RecoveredRows.take, Queue._extend = _watched_take_rows, _watched_extend  # type: ignore[method-assign]
     Queue.know, Queue.forget_counts = _watched_know, _watched_forget_counts  # type: ignore[method-assign]
     try:
         yield
@@ -305,6 +338,7 @@ def watching_queues() -> Iterator[None]:
         Queue.continue_from = _continue_from  # type: ignore[method-assign]
         Queue.leave = _leave  # type: ignore[method-assign]
         RecordTaking._take_enqueue_alone = _take_enqueue_alone  # type: ignore[method-assign]
+        RecoveredRows.take, Queue._extend = _take_rows, _extend  # type: ignore[method-assign]
         Queue.know, Queue.forget_counts = _know, _forget_counts  # type: ignore[method-assign]
         BrokerState.put_before_log = _put_before_log  # type: ignore[method-assign]
         Recovery._take_again = _take_again  # type: ignore[method-assign]

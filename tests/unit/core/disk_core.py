@@ -14,7 +14,7 @@ from understudy.broker.core.queues.paging import TICKS, PagingLimits
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.log.body_read import ReadJob, WantedBody
 from understudy.broker.log.journal import Journal, JournalOptions
-from understudy.broker.log.journal_recovery import recover
+from understudy.broker.log.journal_recovery import recover, sealed_octets
 from understudy.broker.log.paged_bodies import Fetched, PagedBodies
 from understudy.broker.log.segment import JournalIdentity
 from understudy.testing.disk import MemoryStorage
@@ -43,6 +43,7 @@ class DiskCore(Core):
         self.bounds = bounds or limits()
         visitor = BrokerNode("b1", self.bounds, bytes, bodies=self.bodies)
         identity = JournalIdentity("group", "b1")
+        visitor.recovery.expect(sealed_octets(self.storage))
         self.journal: Journal = recover(
             self.storage, identity, OPTIONS, visitor.recovery, checkpoint=visitor.checkpoint
         ).journal
