@@ -8,7 +8,6 @@ stay.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Final
 
 from understudy.broker.core.state.applying import Applying
@@ -16,10 +15,10 @@ from understudy.broker.core.state.held import Held
 from understudy.broker.core.state.raw_records import plain, separate
 from understudy.broker.core.state.state_topology import OF_REGISTRY, StateTopology
 from understudy.broker.log import frame, record
-from understudy.broker.log.enqueue_run import decode_run
 from understudy.broker.log.kept_log import Batch
+from understudy.broker.log.message_runs import TxRun, decode_run, decode_tx_run
 from understudy.broker.log.move_record import decode_move
-from understudy.broker.log.pending import COMMIT, DEQUEUE, ENQUEUE, PREPARE, Change
+from understudy.broker.log.pending import COMMIT, DEQUEUE, ENQUEUE, PREPARE, Change, Pending
 from understudy.broker.log.record import Prepare
 from understudy.broker.log.return_record import decode_return
 from understudy.broker.message import Message, MovedMessage, Spill, SpilledBody
@@ -30,8 +29,10 @@ from understudy.broker.transactions.tx_buffer import TxBuffer
 ALL_BYTES: Final = 1 << 63
 
 _Taker = Callable[[bytes, int, int, int, bool], None]
-_Run = tuple[int, _Taker | None, int]
-"""Kind with its transient bit, the function that takes such a record (None for a HOLE), where the first begins in its batch."""
+_RunReader = Callable[[bytes, int, int], tuple[TxRun | list[Pending], int, int] | None]
+_Step = tuple[int, _Taker | None, int, int, int, TxRun | list[Pending] | None]
+"""Kind with its transient bit, the function that takes such a record (None for HOLEs), where it begins and ends in its batch, its
+offset (that of the last HOLE); or, in place of a record, a run of them that is read."""
 
 
 class RecordTaking:
@@ -93,6 +94,7 @@ class RecordTaking:
             record.RETURN: self._take_return,
             record.ID_TIME: self._take_id_time,
         }
+        self._run_readers: dict[int, _RunReader] = {record.ENQUEUE: decode_run, record.TX_ENQUEUE: decode_tx_run}
 
     # -- batches of others, and records ---------------------------------------------------------------------------
 
@@ -111,65 +113,65 @@ class RecordTaking:
         Whatever is raised, nothing of the batch has been taken.
         """
         epoch, offset, count = frame.BATCH_PLACE.unpack_from(data, frame.BATCH_PLACE_AT)
-        runs = self._checked_runs(data, count)
         held = self.log.end
+        steps = self._steps(data, offset, count, held)
         self.log.receive(Batch(offset, offset + count - 1, epoch, data))
         try:
-            self._take_records(data, runs, offset, held)
+            self._take_steps(data, steps, held)
         except Exception:
             self.cut(held)
             self._topology.rebuild_registry(keep_places=True)
             raise
 
-    def _take_records(self, data: bytes, runs: list[_Run], offset: int, held: int) -> None:
-        """Decode the records of a batch that begins at ``offset``, and take those behind ``held``."""
+    def _take_steps(self, data: bytes, steps: list[_Step], held: int) -> None:
+        """Take the records of a batch that stand behind ``held``."""
         log = self.log
         is_bytes = data.__class__ is bytes
-        head = record.HEAD.unpack_from
-        for (kind, take, at), (_, _, stop) in pairwise(runs):
-            if kind == record.TX_ENQUEUE and is_bytes and offset > held:
-                offset = self._take_tx_enqueues(data, at, stop, offset)
-                continue
-            while at < stop:
-                end = at + 5 + head(data, at)[1]
-                if take is None:
-                    offset += int.from_bytes(data[at + 5 : at + 9], "big")
-                    self.holes = True
-                    log.note_hole(offset - 1)
+        for kind, take, at, end, offset, run in steps:
+            if run is not None:
+                if isinstance(run, TxRun):
+                    self._take_run(data, at, run)
                 else:
-                    if offset > held:
-                        if is_bytes:
-                            take(data, at, end, offset, kind > 0x7F)
-                        else:
-                            take(separate(data[at:end]), 0, end - at, offset, kind > 0x7F)
-                    offset += 1
-                at = end  # noqa: PLW2901  # where the next record of the run begins
+                    log.pending += run
+            elif take is None:
+                self.holes = True
+                log.note_hole(offset)
+            elif offset > held:
+                if is_bytes:
+                    take(data, at, end, offset, kind > 0x7F)
+                else:
+                    take(separate(data[at:end]), 0, end - at, offset, kind > 0x7F)
 
-    def _checked_runs(self, data: bytes, count: int) -> list[_Run]:
-        """Kind, function and begin of each run of records of one kind of a batch; no function for HOLEs.
-
-        The last one is empty: it stands at the end. What is raised is raised before any record is taken.
-        """
-        runs: list[_Run] = []
+    def _steps(self, data: bytes, offset: int, count: int, held: int) -> list[_Step]:
+        """Return what to take of a batch of ``count`` records that begins at ``offset``. Raises before any is taken."""
+        steps: list[_Step] = []
         at = frame.BATCH_HEADER_BYTES
         size = len(data)
-        head = record.HEAD.unpack_from
-        found = 0
-        last = -1
+        runs = self._run_readers if data.__class__ is bytes else {}
+        behind = offset + count
         while at < size:
-            kind, length = head(data, at)
-            if kind != last:
-                last = kind
-                take = self._takers.get(kind & 0x7F)
-                if take is None and kind != record.HOLE:
+            read = runs.get(data[at])
+            found = read(data, at, offset) if read is not None and offset > held else None
+            if found is not None:
+                run, end, length = found
+                steps.append((0, None, at, end, offset, run))
+                offset += length
+                at = end
+                continue
+            kind, length = record.HEAD.unpack_from(data, at)
+            end = at + 5 + length
+            take = self._takers.get(kind & 0x7F)
+            if take is None:
+                if kind != record.HOLE:
                     raise record.UnknownKindError(kind & 0x7F, f"at byte {at} of a batch")
-                runs.append((kind, take, at))
-            found += 1 if kind else int.from_bytes(data[at + 5 : at + 9], "big")
-            at += 5 + length
-        if at != size or found != count:
-            raise record.RecordError(f"batch states {count} records in {size} bytes; found {found} in {at}")
-        runs.append((-1, None, size))
-        return runs
+                offset += int.from_bytes(data[at + 5 : at + 9], "big") - 1
+            steps.append((kind, take, at, end, offset, None))
+            offset += 1
+            at = end
+        if at != size or offset != behind:
+            there = count + offset - behind
+            raise record.RecordError(f"batch states {count} records in {size} bytes; found {there} in {at}")
+        return steps
 
     def append_record(self, raw: bytes) -> int:
         """Leading: append a whole record that is rare enough to be decoded again; returns its offset."""
@@ -198,6 +200,10 @@ class RecordTaking:
         """
         self._bodies = bodies
         self._takers[record.ENQUEUE] = self._take_enqueue if bodies is None else self._take_enqueue_alone
+        if bodies is None:
+            self._run_readers[record.ENQUEUE] = decode_run
+        else:
+            self._run_readers.pop(record.ENQUEUE, None)
 
     def _take_enqueue_alone(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         """As :meth:`_take_enqueue`, without the body."""
@@ -237,31 +243,20 @@ class RecordTaking:
             if queue is not None:
                 queue.uncommitted += 1
 
-    def _take_tx_enqueues(self, buf: bytes, at: int, stop: int, offset: int) -> int:
-        """Take the TX_ENQUEUEs from ``at`` to ``stop``, the first of which stands at ``offset``: as :meth:`_take_tx_enqueue` does.
-
-        Returns:
-            The offset of the record that follows them.
-        """
-        while at < stop:
-            run = decode_run(buf, at, stop, offset)
-            tx = self.transaction(run.tx_id)
-            if run.events and tx.size_bytes + run.octets <= self.tx_memory_bytes:
-                tx.add_all(run.events, run.heads, run.octets)
-                for queue_id, count in run.counts.items():
-                    queue = self.queues.get(queue_id)
-                    if queue is not None:
-                        queue.uncommitted += count
-                offset += len(run.events)
-                at = run.end
-                continue
-            upto = max(run.end, at + 1)
-            while at < upto:
+    def _take_run(self, buf: bytes, at: int, run: TxRun) -> None:
+        """Take the TX_ENQUEUEs of ``run``, which begins at ``at``: as :meth:`_take_tx_enqueue` does."""
+        tx = self.transaction(run.tx_id)
+        if tx.size_bytes + run.octets > self.tx_memory_bytes:
+            for offset, _, _ in run.events:
                 end = at + 5 + record.HEAD.unpack_from(buf, at)[1]
                 self._take_tx_enqueue(buf, at, end, offset, False)
-                offset += 1
                 at = end
-        return offset
+            return
+        tx.add_all(run.events, run.heads, run.octets)
+        for queue_id, count in run.counts.items():
+            queue = self.queues.get(queue_id)
+            if queue is not None:
+                queue.uncommitted += count
 
     def _take_timed_tx_enqueue(self, buf: bytes, at: int, end: int, offset: int, transient: bool) -> None:
         self._take_tx_enqueue(buf, at, end, offset, transient)

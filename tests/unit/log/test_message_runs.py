@@ -1,4 +1,4 @@
-"""TX_ENQUEUEs that are taken in one go do what the same records do one by one."""
+"""Messages that are taken in one go do what the same records do one by one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 
 from understudy.broker.core.state import BrokerState
-from understudy.broker.log import enqueue_run, frame, record
-from understudy.broker.log.enqueue_run import decode_run
+from understudy.broker.log import frame, message_runs, record
+from understudy.broker.log.message_runs import decode_tx_run
 from understudy.broker.message import DelayedMessage, Message, MovedMessage
 
 QUEUES: Final = [1 << 40 | 1, 1 << 40 | 2, 1 << 40 | 3]
@@ -27,8 +27,12 @@ def enqueue(tx_id: int, targets: list[record.Target], message: Message, transien
     return record.encode_tx_enqueue(tx_id, targets, message, transient) + message.properties + message.content()
 
 
+def plain(targets: list[record.Target], message: Message, transient: bool = False) -> bytes:
+    return record.encode_enqueue(targets, message, transient) + message.properties + message.content()
+
+
 def any_record(chance: Random, place: int) -> bytes:
-    """A record of one of two transactions: mostly what a run takes."""
+    """A record of one of two transactions, or of none: mostly what a run takes."""
     kind = chance.choices([Message, MovedMessage, DelayedMessage], [20, 1, 1])[0]
     exchange, key = chance.choice([("", "q"), ("news", "key"), ("", "f\xfcnf")])
     body = bytes(chance.randrange(3) * 40)
@@ -37,6 +41,8 @@ def any_record(chance: Random, place: int) -> bytes:
     tx_id = chance.choices([TX, OTHER], [5, 1])[0]
     if chance.random() < 0.05:
         return record.encode_tx_dequeue(tx_id, [(queues[0], (7, 8))])
+    if chance.random() < 0.3:
+        return plain([(queue, place, 0) for queue in queues], message, chance.random() < 0.04)
     limit = chance.choices([0, 60_000, record.FROM_COMMIT | 700], [10, 1, 1])[0]
     return enqueue(tx_id, [(queue, place, limit) for queue in queues], message, chance.random() < 0.04)
 
@@ -66,8 +72,11 @@ def one_by_one(records: Sequence[bytes]) -> BrokerState:
 
 
 def content(state: BrokerState) -> dict[str, Any]:
-    """Events, counts and digests of the transactions, and what queues count of them."""
+    """Entries that wait to be applied; events, counts and digests of the transactions, and what queues count of them."""
     return {
+        "pending": [
+            (offset, change, fields(argument[0]), list(argument[1])) for offset, change, argument in state.log.pending
+        ],
         "queues": {queue.id: queue.uncommitted for queue in state.queues.values()},
         "transactions": {
             tx.tx_id: (
@@ -108,16 +117,22 @@ def test_a_log_is_cut_anywhere(seed: int) -> None:
 
 
 def test_a_batch_that_is_held_in_part_adds_the_rest() -> None:
-    records = [enqueue(TX, [(QUEUES[0], place, 0)], Message("", "q", b"\0\0", b"body", True)) for place in range(9)]
+    message = Message("", "q", b"\0\0", b"body", True)
+    records = [enqueue(TX, [(QUEUES[0], place, 0)], message) for place in range(5)]
+    records += [plain([(QUEUES[0], place, 0)], message) for place in range(5)]
     state = in_one_batch(records[:4])
-    state.taking.receive_batch(frame.encode_batch(1, FIRST + 3, 7, 1, records[2:]))
+    state.taking.receive_batch(frame.encode_batch(1, FIRST + 3, 5, 1, records[2:7]))
+    state.taking.receive_batch(frame.encode_batch(1, FIRST + 7, 4, 1, records[6:]))
     assert content(state) == content(one_by_one(records))
 
 
+@pytest.mark.parametrize("in_transaction", [False, True])
 @pytest.mark.parametrize("at", range(3))
-def test_a_length_that_is_wrong_takes_nothing(at: int) -> None:
+def test_a_length_that_is_wrong_takes_nothing(at: int, in_transaction: bool) -> None:
     """The properties of one message do not end within its record."""
-    records = [enqueue(TX, [(QUEUES[0], place, 0)], Message("", "q", b"\0\0", b"", True)) for place in range(3)]
+    message = Message("", "q", b"\0\0", b"", True)
+    targets = [[(QUEUES[0], place, 0)] for place in range(3)]
+    records = [enqueue(TX, each, message) if in_transaction else plain(each, message) for each in targets]
     properties = len(records[at]) - 2 - 4
     records[at] = records[at][:properties] + b"\0\0\0\3" + records[at][properties + 4 :]
     before = content(with_queues())
@@ -131,8 +146,10 @@ def test_a_length_that_is_wrong_takes_nothing(at: int) -> None:
 def test_names_of_any_number_are_not_remembered() -> None:
     for number in range(10_000):
         raw = enqueue(TX, [(QUEUES[0], 0, 0)], Message("", str(number), b"\0\0", b"", True))
-        run = decode_run(raw, 0, len(raw), 5)
+        found = decode_tx_run(raw, 0, 5)
+        assert found is not None
+        run, end, count = found
         ((offset, message, targets),) = run.events
         assert (offset, message.routing_key, targets) == (5, str(number), [(QUEUES[0], 0, 0)])
-        assert run.end == len(raw)
-    assert len(enqueue_run._TAILS) <= enqueue_run._TAILS_LIMIT
+        assert (end, count) == (len(raw), 1)
+    assert len(message_runs._TAILS) <= message_runs._TAILS_LIMIT
