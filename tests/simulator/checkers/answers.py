@@ -188,6 +188,7 @@ class Answers:
             queue is not None
             and queue.logged
             and session.node.node.broker.role.epoch == self._reference.epoch
+            and session.node.node.state.log.applied >= self._reference.applied  # else it answers what was so before
             and count > len(queue.entries) + self._unknown(session, queue.id)
         ):
             text = f"{session.node.name} counts {count} messages in {name}; {len(queue.entries)} are committed"

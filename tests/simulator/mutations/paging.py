@@ -28,7 +28,7 @@ def bodies_are_read_at_their_old_place(bug: Bug) -> None:
     bug.replace(Message, "again_at", again_at)
 
 
-@mutation("G1")
+@mutation("G1", "OffsetNotKeptError")
 def bodies_of_an_ended_log_are_read_in_the_new_one(bug: Bug) -> None:
     """A catch-up begins the log anew, and messages held from before are looked for at their old offsets in the new log."""
 
@@ -99,7 +99,7 @@ def a_fetch_gives_bodies_to_their_neighbours(bug: Bug) -> None:
     bug.replace(PagedBodies, "_read", read)
 
 
-@mutation("G1")
+@mutation("G1", "OffsetNotKeptError", "AssertionError")
 def queues_outside_the_log_share_what_leaves(bug: Bug) -> None:
     """A message that lies in an exclusive queue, too, leaves the memory: nothing keeps its record when the other queue is done."""
 
