@@ -10,6 +10,7 @@ one by one then says what that is.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from operator import lt
@@ -23,6 +24,7 @@ from understudy.broker.message import Message, SpilledBody, made
 
 _RECORD: Final = Struct(">BIHQQQ")
 """Kind, length, number of targets (one), and the target: what a record begins with."""
+_RECORD_BYTES: Final = _RECORD.size
 _HEAD_BYTES: Final = 5
 _LENGTH: Final = Struct(">I")
 _PERSISTENT: Final = 1
@@ -70,12 +72,23 @@ class Rows(NamedTuple):
         ids = self.ids
         return all(map(lt, ids, ids[1:]))
 
+    @property
+    def _alike(self) -> bool:
+        return len(self.names) < len(self.ids)
+
+    def part(self, begin: int, end: int) -> Rows:
+        """The messages ``begin`` to ``end``."""
+        names, properties = self.names, self.properties
+        if not self._alike:
+            names, properties = names[begin:end], properties[begin:end]
+        ids, offsets, sizes, deadlines = (each[begin:end] for each in self[:4])
+        return Rows(ids, offsets, sizes, deadlines, names, properties)
+
     def rows(self) -> Iterator[Row]:
         """One by one."""
         many = len(self.ids)
-        alike = len(self.names) < many
-        names = list(self.names) * many if alike else self.names
-        properties = list(self.properties) * many if alike else self.properties
+        names = list(self.names) * many if self._alike else self.names
+        properties = list(self.properties) * many if self._alike else self.properties
         columns = (self.ids, self.offsets, self.sizes, self.deadlines, names, properties)
         return map(Row._make, zip(*columns, strict=True))
 
@@ -94,6 +107,18 @@ class RowBatch:
         self.first = first
         self.last = last
         self.queues = queues
+
+    def split(self, offset: int) -> tuple[RowBatch, RowBatch]:
+        """The records up to ``offset``, and those behind it. There are some of either."""
+        before: dict[int, Rows] = {}
+        behind: dict[int, Rows] = {}
+        for queue_id, rows in self.queues.items():
+            end = bisect_right(rows.offsets, offset)
+            if end:
+                before[queue_id] = rows.part(0, end)
+            if end < len(rows.ids):
+                behind[queue_id] = rows.part(end, len(rows.ids))
+        return RowBatch(self.first, offset, before), RowBatch(offset + 1, self.last, behind)
 
     def messages(self, bodies: SpilledBody) -> list[tuple[int, tuple[Message, list[Target]]]]:
         """(offset, (message, targets)) of each, in order of offsets: as they would be taken one by one."""
@@ -156,30 +181,67 @@ def _even(batch: bytes, first: int, count: int) -> dict[int, Rows] | None:
     }
 
 
+class _Found:
+    """Rows of one queue that are being read.
+
+    Attributes:
+        rows: id, offset, size and deadline of each.
+        prefix: all that stands between target and body of the last one (`_prefix`).
+        alike: (how many rows there were, names, properties) whenever the prefix changed.
+    """
+
+    __slots__ = ("alike", "prefix", "rows")
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, int, int]] = []
+        self.prefix = b""
+        self.alike: list[tuple[int, Names, bytes]] = []
+
+    def change(self, batch: bytes, begin: int) -> bool:
+        """The next record has another prefix, at ``begin``. False if its message is no plain one."""
+        self.prefix, names, properties = _prefix(batch, begin)
+        if names is None:
+            return False
+        self.alike.append((len(self.rows), names, properties))
+        return True
+
+    def columns(self) -> Rows:
+        """All of them."""
+        ids, offsets, sizes, deadlines = zip(*self.rows, strict=True)
+        if len(self.alike) == 1:
+            _, of_all, properties_of_all = self.alike[0]
+            return Rows(ids, offsets, sizes, deadlines, (of_all,), (properties_of_all,))
+        names: list[Names] = []
+        properties: list[bytes] = []
+        ends = [begin for begin, _, _ in self.alike[1:]]
+        for (begin, same_names, same_properties), end in zip(self.alike, [*ends, len(ids)], strict=True):
+            names += [same_names] * (end - begin)
+            properties += [same_properties] * (end - begin)
+        return Rows(ids, offsets, sizes, deadlines, names, properties)
+
+
 def _uneven(batch: bytes, first: int, count: int) -> dict[int, Rows] | None:
     """The rows of records of any length; None if a record is something else."""
-    found: dict[int, list[tuple[int, int, int, int, Names, bytes]]] = {}
+    queues: dict[int, _Found] = {}
     at, end, offset = BATCH_HEADER_BYTES, len(batch), first
-    prefix, names, properties, behind = b"", None, b"", 0
-    unpack = _RECORD.unpack_from
+    unpack, starts_with = _RECORD.unpack_from, batch.startswith
     while at < end:
         kind, length, targets, queue_id, entry_id, deadline_ms = unpack(batch, at)
-        begin = at + _RECORD.size
-        if not prefix or not batch.startswith(prefix, begin):
-            prefix, names, properties = _prefix(batch, begin)
-            behind = _RECORD.size + len(prefix)
-        size = length + _HEAD_BYTES - behind
-        at += length + _HEAD_BYTES
-        if kind != ENQUEUE or targets != 1 or size <= 0 or names is None:
+        begin = at + _RECORD_BYTES
+        found = queues.get(queue_id)
+        if found is None:
+            found = queues[queue_id] = _Found()
+        if not (found.prefix and starts_with(found.prefix, begin)) and not found.change(batch, begin):
             return None
-        rows = found.get(queue_id)
-        if rows is None:
-            rows = found[queue_id] = []
-        rows.append((entry_id, offset, size, deadline_ms, names, properties))
+        at += length + _HEAD_BYTES
+        size = at - begin - len(found.prefix)
+        if kind != ENQUEUE or targets != 1 or size <= 0:
+            return None
+        found.rows.append((entry_id, offset, size, deadline_ms))
         offset += 1
     if at != end or offset != first + count:
         return None
-    return {queue_id: Rows(*zip(*rows, strict=True)) for queue_id, rows in found.items()}
+    return {queue_id: found.columns() for queue_id, found in queues.items()}
 
 
 def _prefix(batch: bytes, begin: int) -> tuple[bytes, Names | None, bytes]:

@@ -1,7 +1,7 @@
 """RecoveredRows: batches of a recovery that are taken and applied at once, and not record by record.
 
-A `RowBatch` is one entry of ``Log.pending``, though it spans many offsets. The log knows of no such entry: before a stable
-position or a note falls into the midst of one, its records are put in its place.
+A `RowBatch` is one entry of ``Log.pending``, though it spans many offsets. The log knows of no such entry: one is split before a
+stable position, a cut or a note falls into the midst of it, and none is left when the recovery ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ class RecoveredRows:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         self._waiting: deque[RowBatch] = deque()
-        self._pending = 0
         state.log.applies(Change.ROWS, self._apply)
 
     @property
@@ -44,35 +43,51 @@ class RecoveredRows:
         log.receive(Batch(first, rows.last, header.epoch, batch))
         log.pending.append((first, Change.ROWS, rows))
         self._waiting.append(rows)
-        self._pending += 1
         return True
 
-    def split_at(self, stable: int) -> None:
-        """The log is about to be applied up to ``stable``: it has no rows that go on behind it."""
+    def split_at(self, offset: int) -> None:
+        """No rows go on behind ``offset`` that begin at it or before."""
         waiting = self._waiting
-        while waiting and waiting[0].last <= stable:
+        while waiting and waiting[0].last <= offset:
             waiting.popleft()
-        if waiting and waiting[0].first <= stable:
-            self.spread()
+        if waiting and waiting[0].first <= offset:
+            self.split_any_at(offset)
+
+    def split_any_at(self, offset: int) -> None:
+        """The same, also of rows that are stable and wait for a decision."""
+        pending = self._state.log.pending
+        split: list[Pending] = []
+        for each in pending:
+            rows = each[2]
+            if each[1] is Change.ROWS and rows.first <= offset < rows.last:
+                split += [(part.first, Change.ROWS, part) for part in rows.split(offset)]
+            else:
+                split.append(each)
+        self._wait_anew(split)
+
+    def cut(self, offset: int) -> None:
+        """The log is about to be cut behind ``offset``; rows before that may wait for a decision."""
+        self.split_any_at(offset)
+        while self._waiting and self._waiting[-1].first > offset:
+            self._waiting.pop()
 
     def spread(self) -> None:
         """Let the records of all rows wait one by one."""
-        self._waiting.clear()
-        if not self._pending:
-            return
-        self._pending = 0
-        pending = self._state.log.pending
         spread: list[Pending] = []
-        for each in pending:
+        for each in self._state.log.pending:
             if each[1] is Change.ROWS:
                 spread += [(offset, ENQUEUE, argument) for offset, argument in each[2].messages(self._bodies)]
             else:
                 spread.append(each)
+        self._wait_anew(spread)
+
+    def _wait_anew(self, changes: list[Pending]) -> None:
+        pending = self._state.log.pending
         pending.clear()
-        pending.extend(spread)
+        pending.extend(changes)
+        self._waiting = deque(rows for _, change, rows in changes if change is Change.ROWS)
 
     def _apply(self, rows: RowBatch) -> None:
-        self._pending -= 1
         state, bodies = self._state, self._bodies
         if state.applying.deduplicates:  # since a record before it
             for _, argument in rows.messages(bodies):

@@ -99,12 +99,12 @@ class Recovery:
         self._state.log.apply_up_to(stable)
 
     def on_note(self, kind: int, payload: bytes, place: int = 0) -> None:
-        self._rows.spread()
         if kind == frame.KIND_CUT:
             offset, mark = frame.decode_cut(payload)
             stable = journal_gate.JournalGate.restarted_at(mark)
             self._behind_gap = [each for each in self._behind_gap if each[0] <= offset]
             if stable is None:
+                self._rows.cut(offset)
                 self._state.taking.cut(offset)
                 self._cut_gaps(offset)
             else:  # a base follows, which says all that the gap may have done
@@ -120,6 +120,7 @@ class Recovery:
         elif kind == journal_gate.REPAIRED:
             self._repaired(payload)
         elif self._replay_note is not None:
+            self._rows.spread()  # a plugin looks into what waits
             self._replay_note(kind, payload, place)
         else:
             raise journal_gate.UnknownNoteError(
@@ -147,7 +148,7 @@ class Recovery:
     def _at(self, applied: int, change: Change, note: AgainNote | SettledNote) -> None:
         """Take a note when the log is applied up to there, which a decision that stands behind the note may delay."""
         log = self._state.log
-        log.apply_up_to(applied)
+        self._apply_up_to(applied)
         assert log.applied <= applied, f"a note was written at {applied}, and before it {log.applied} was called stable"
         if log.applied == min(applied, log.end):  # what is between is in a gap
             if isinstance(note, AgainNote):
@@ -155,6 +156,7 @@ class Recovery:
             else:
                 self._take_settled(note)
             return
+        self._rows.split_any_at(applied)
         pending = log.pending
         before = [each for each in pending if each[0] <= applied]
         behind = [each for each in pending if each[0] > applied]
@@ -219,7 +221,8 @@ class Recovery:
         for dead: nothing may be dropped for the offset at which it stands.
         """
         log = self._state.log
-        log.apply_up_to(stable)
+        self._apply_up_to(stable)
+        self._rows.spread()
         self._state.leave_log(cut)
         log.begin_here()
         self._gaps.clear()
@@ -238,7 +241,7 @@ class Recovery:
             state.log.restart_at(meta.offset, list(meta.starts))
             meta.install(state)
         else:
-            state.log.apply_up_to(meta.offset)
+            self._apply_up_to(meta.offset)
             if 0 < self._gap_end <= meta.offset:
                 self._fill_gap(meta)
             else:  # a transaction may have begun in a segment that was dropped, and brought ids with a PREPARE that was not
