@@ -76,7 +76,7 @@ OF_TRANSACTIONS: Final[tuple[Rule, ...]] = (
     outcomes.told_rolled_back,
     outcomes.told_both,
     outcomes.told_unprepared,
-    outcomes.told_prepared,
+    outcomes.told_branch_unprepared,
     outcomes.told_otherwise,
     outcomes.told_unended,
 )
@@ -180,7 +180,7 @@ def is_suspect_transaction() -> Column:
         outcomes.is_told_rolled_back(),
         outcomes.is_told_both(),
         outcomes.is_told_unprepared(),
-        outcomes.is_told_prepared(),
+        outcomes.is_told_branch_unprepared(),
         outcomes.is_told_otherwise(),
         outcomes.is_told_unended(),
     ]

@@ -32,8 +32,8 @@ def is_told_unprepared() -> Column:
     return F.col("told_committed").isNotNull() & (nowhere | elsewhere)
 
 
-def is_told_prepared() -> Column:
-    """See `told_prepared`."""
+def is_told_branch_unprepared() -> Column:
+    """See `told_branch_unprepared`."""
     stands = F.coalesce("branch", F.lit(0))
     return (F.col("told_branch") > 0) & (F.col("told_branch") != stands)
 
@@ -80,9 +80,9 @@ def told_unprepared(transactions: DataFrame) -> DataFrame:
     return violations(found, "G8", "told_unprepared", text, offset=F.coalesce("prepare", "first", "told_committed"))
 
 
-def told_prepared(transactions: DataFrame) -> DataFrame:
+def told_branch_unprepared(transactions: DataFrame) -> DataFrame:
     """A branch whose transaction manager was told that it is prepared has its DTX_PREPARE where the answer says."""
-    found = transactions.filter(is_told_prepared())
+    found = transactions.filter(is_told_branch_unprepared())
     text = F.format_string(
         "the manager of %s was told that it is prepared at offset %d; %s",
         F.col("tx"),
