@@ -1,4 +1,4 @@
-"""Messages between primary and backup, and their bytes: wire version 1.
+"""Messages between primary and backup, and their bytes: wire versions 1 and 2.
 
 A message is one octet of kind and a payload; the fabric frames it. A batch travels as the very bytes that the journal keeps,
 behind the stable position of the moment.
