@@ -1,4 +1,7 @@
-"""How a broker process ends, for supervisors and scripts. ``understudy cluster`` restarts what was killed, and exit code 70."""
+"""How a broker process ends, for supervisors and scripts. ``understudy cluster`` restarts what was killed, and exit code 70.
+
+`run.serve` turns what stops a start into REFUSED or CONFIG. `fatal` ends a running process with INTERNAL or DISK.
+"""
 
 from __future__ import annotations
 

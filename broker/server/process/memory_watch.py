@@ -43,7 +43,7 @@ def resident_bytes() -> int:
         statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return 0
-    try:  # without a Path and a text file, which take ten times as long: it is read four times a second
+    try:  # without a Path and a text file, which take ten times as long: `heap` reads it four times a second
         return int(os.read(statm, 128).split()[1]) * _PAGE_BYTES
     finally:
         os.close(statm)

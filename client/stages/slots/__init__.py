@@ -1,1 +1,1 @@
-"""One delivery at a time, step by step; and what takes messages out of the outbox before and after a crash."""
+"""One delivery at a time, step by step; what takes messages out of the outbox, and old rows out of the inbox."""

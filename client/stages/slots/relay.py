@@ -1,4 +1,4 @@
-"""Relay: sends what a killed worker has left in the outbox, under the same ids.
+"""Relay: sends what a killed worker has left in the outbox, under the same ids; removes old rows of the inbox (`prune`).
 
 Each worker runs one. A lease keeps two of them from sending the same rows at once; the lease's end lets another relay take
 over from one that was killed.

@@ -1,1 +1,1 @@
-"""Records of Kafka made of units: rules, topics, what cannot be sent, and how far an outlet is."""
+"""Records of Kafka made of units: rules, topics, what cannot be sent; and what an outlet tells its broker of its progress."""
