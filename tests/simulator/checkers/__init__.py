@@ -22,6 +22,8 @@ checker            promises            what it watches
 ``served``         -                   which consumer is given a message, and for how long it keeps it
 ``limits``         -                   that no queue holds more than it may
 ``moved_once``     G1, G4              that what moves from queue to queue is in one of them, at the end
+``came_once``      G2, G4              that a confirmed repeated message has come, and brokers know the same ids, at the end
+``kept_bodies``    G1                  that a journal gives back the bodies of messages in queues, now and then
 ``accounts``       G1, G3, G4, G8      the clients' own books against the reference, at the end
 =================  ==================  ==================================================================================
 

@@ -24,6 +24,7 @@ reason and the mutation of the model that shows it; the sweep must find nothing 
 ``parts``           bodies that stand in the log in parts
 ``serving``         priorities of messages and consumers, one consumer at a time, time-outs
 ``moves``           dead letters and limits: what leaves one queue for others
+``returns``         messages that come back, or come late
 ``duplicates``      ids of messages that are to come once
 ``bindings``        exchanges that are bound to exchanges
 ``compacting``      messages that are written again, so that old segments may go
@@ -32,8 +33,8 @@ reason and the mutation of the model that shows it; the sweep must find nothing 
 ``packing``         pages whose messages are no objects
 ==================  ===========================================================================================
 
-``reviewed`` and ``overlooked`` are apart: what reviews have found, in combinations too rare for so short a sweep. Each can be
-put in by its name.
+Apart are ``reviewed`` and ``overlooked``: what reviews have found, in combinations too rare for so short a sweep. Each can be put
+in by its name.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@
 ``fan``          one publish to several queues, deadlines, a queue deleted under an open transaction
 ``replacer``     exchanges and queues that no restart keeps, replaced under their names, and transactions through them
 ``changeling``   exchanges and queues that are durable at one time, and not at the next, several changed in one breath
+``levels``       a queue of each level of replication, and transactions across all three
 ``distributed``  branches of distributed transactions: a manager that never forgets, and an operator who does not wait for it
 ``thinker``      transactions that stay open for a while before they commit
 ``mortal``       messages that are rejected, expire or are too many, and their dead-letter queues
