@@ -32,6 +32,7 @@ from understudy.ha.operators.commands import COMMANDS
 from understudy.ha.settings import LEAST_PAUSE_MS, HaSettings
 from understudy.ha.showing.events import HaEvent
 from understudy.ha.showing.feed_facts import HaFacts
+from understudy.ha.showing.health import RECOVERING
 from understudy.ha.showing.metrics import broker_families, link_families
 from understudy.ha.status import BrokerStatus, explained
 from understudy.ha.store.coordination import Answer, BrokerId, BrokerInfo, Coordination, GroupState, bar_text
@@ -322,7 +323,7 @@ class HaDriver:
 
     def _carry_out(self, command: str, request: CommandRequest) -> None:
         if self._ha is None:
-            raise CommandRefusedError("the core is being recovered")
+            raise CommandRefusedError(RECOVERING)
         self._ha.carry_out(command, request)
 
     # -- showing --------------------------------------------------------------------------------------------------------
@@ -344,7 +345,7 @@ class HaDriver:
         """Role, status, group, what blocks, how far behind each backup is."""
         ha = self._ha
         if ha is None:
-            return {"blockers": ["the core is being recovered"]}
+            return {"blockers": [RECOVERING]}
         group = ha.group
         shown: dict[str, Any] = {
             "role": "primary" if ha.primary is not None else "backup",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
 from understudy.ha.following.backup import Backup
@@ -17,17 +19,22 @@ class Blocker:
     text: str
 
 
-KINDS = ("leads", "group", "store", "set", "empty", "journal", "lacks", "catch_up")
+KINDS_OF_A_CORE: Final = ("leads", "group", "store", "set", "empty", "journal", "lacks", "catch_up")
+KINDS: Final = (*KINDS_OF_A_CORE, "core")
 """Kinds of blockers.
 
 leads: the broker is the primary. group: no group is known. store: the coordination store is not reached, or has lost the
 group. set: the broker is not in the in-sync set. empty: its data directory is. journal: it has not been compared with the
-store. lacks: its log lacks records that another listed broker may hold. catch_up: a catch-up is unfinished.
+store. lacks: its log lacks records that another listed broker may hold. catch_up: a catch-up is unfinished. core: no core runs.
 """
+RECOVERING: Final = "the core is being recovered"
+"""Words for `core`: between two cores, and while the first one is recovered."""
 
 
-def promotion_blockers(ha: HaBroker) -> list[Blocker]:
-    """Why this broker may not be promoted now; empty if it may."""
+def promotion_blockers(ha: HaBroker | None) -> list[Blocker]:
+    """Why this broker may not be promoted now; empty if it may. None: no core runs."""
+    if ha is None:
+        return [Blocker("core", RECOVERING)]
     if ha.primary is not None:
         return [Blocker("leads", f"{ha.config.broker} is the primary")]
     backup = ha.backup

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from understudy.broker.plugin_api.metrics import Family, labelled, one
 from understudy.ha.ha_broker import HaBroker
 from understudy.ha.leading.backup_readiness import BackupReadiness
-from understudy.ha.showing.health import KINDS, behind_records, promotion_blockers
+from understudy.ha.showing.health import KINDS_OF_A_CORE, behind_records, promotion_blockers
 from understudy.ha.status import BrokerStatus
 from understudy.replicator.direct.session import LinkStatistics
 
@@ -36,7 +36,7 @@ def broker_families(ha: HaBroker) -> list[Family]:
             "understudy_ha_promotion_blockers",
             "Reasons why it may not be promoted, by kind.",
             ("kind",),
-            (((kind,), blockers[kind]) for kind in KINDS),
+            (((kind,), blockers[kind]) for kind in KINDS_OF_A_CORE),
         ),
     ]
     group = ha.group

@@ -13,11 +13,10 @@ import attrs
 from understudy.broker.core.clients.carrying import clients_are
 from understudy.broker.plugin_api.pages import BadQueryError, Page, Pages, Query
 from understudy.ha.ha_broker import HaBroker
-from understudy.ha.showing.health import behind_records, is_active, promotion_blockers
+from understudy.ha.showing.health import RECOVERING, behind_records, is_active, promotion_blockers
 
 _OK: Final = 200
 _NO: Final = 503
-_RECOVERING: Final = "the core is being recovered"
 _MAX_DIGITS: Final = 18
 
 
@@ -33,8 +32,7 @@ def health_pages(running: Callable[[], HaBroker | None]) -> Pages:
                 )
             ha = running()
             if ha is None:
-                blocker = {"kind": "core", "text": _RECOVERING} if answer is _promotable else _RECOVERING
-                return Page(_NO, {"blockers": [blocker]})
+                return Page(_NO, {"blockers": _shown(None) if answer is _promotable else [RECOVERING]})
             return answer(ha, query)
 
         return asked
@@ -66,8 +64,12 @@ def _backup(ha: HaBroker, query: Query) -> Page:
 
 
 def _promotable(ha: HaBroker, _: Query) -> Page:
-    blockers = promotion_blockers(ha)
-    return Page(_NO if blockers else _OK, _facts(ha) | {"blockers": [attrs.asdict(each) for each in blockers]})
+    blockers = _shown(ha)
+    return Page(_NO if blockers else _OK, _facts(ha) | {"blockers": blockers})
+
+
+def _shown(ha: HaBroker | None) -> list[dict[str, str]]:
+    return [attrs.asdict(each) for each in promotion_blockers(ha)]
 
 
 def _facts(ha: HaBroker) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,6 +15,7 @@ from understudy.ha.showing.health import KINDS, promotion_blockers
 from understudy.ha.showing.pages import health_pages
 from understudy.ha.status import BrokerStatus
 
+MONITORING = Path(__file__).parents[4] / "docs" / "monitoring" / "README.md"
 GROUP = SimpleNamespace(members=("b1", "b2"), epoch=3, primary="b1")
 
 
@@ -98,3 +101,9 @@ def test_between_two_cores_every_page_says_no() -> None:
     text = "the core is being recovered"
     assert ask(None, "/primary") == ask(None, "/backup") == (503, [text])
     assert ask(None, "/promotable") == (503, [{"kind": "core", "text": text}])
+
+
+def test_the_docs_have_each_kind_of_blocker() -> None:
+    text = MONITORING.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|", text[text.index("## Promotion") :], re.MULTILINE)
+    assert tuple(rows) == KINDS
