@@ -15,6 +15,11 @@ function that touches the disk, and it touches the given file alone: whether a c
 it finds out. Relative paths are relative to the configuration file. `environment` lets variables such as `UNDERSTUDY__BROKER__ID`
 change single keys: brokers in containers share one file.
 
+The sections of the plugins of this repository (`ha`, `coordination`, `link`, `feed`, `kafka`, `outlet`) are in `schema` too. The
+broker reads keys of theirs itself: what it warns of (`server.files.exposed_files`), where a store is, what the outlet sends. A
+registry to which each plugin adds its sections was refused: a file is read before plugins are loaded, by commands that load none.
+Importing `ha.plugin` takes 0.43 s of CPU, this room 0.12 s.
+
 Values and units: docs/configuration.md.
 """
 

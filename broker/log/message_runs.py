@@ -1,4 +1,4 @@
-"""Messages that stand one behind the other in a batch, decoded in one go: what a backup does most.
+"""Messages that stand one behind the other in a batch, decoded in one go: what a broker that follows does most.
 
 Each costs half of what `record.decode_enqueue` and `record.decode_tx_enqueue` cost. A record that is not like most (of several
 queues, of a message that was moved or is delayed, one that no journal keeps) ends a run; its reader is one of those functions.

@@ -218,7 +218,7 @@ class Paging:
         for entry in page.values():
             message = entry.message
             if message.offset > durable:
-                waits = True  # a broker that catches up applies what its own disk does not have yet
+                waits = True  # a broker that does not lead may apply what its own disk does not have yet
             elif message.size < least or entry.id < first or (end is not None and entry.id >= end):
                 continue
             elif message.leave(bodies, start, known):

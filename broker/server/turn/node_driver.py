@@ -84,7 +84,7 @@ _log: Final = structlog.get_logger()
 
 
 def kept_log_bytes(config: Config) -> int:
-    """How much of the log stays in memory for backups that come back: half of what bodies may take, within bounds."""
+    """How much of the log stays in memory for brokers that come back: half of what bodies may take, within bounds."""
     return min(KEPT_BYTES, max(LEAST_KEPT_BYTES, config.limits.queue_memory_bytes // 2))
 
 
