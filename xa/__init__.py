@@ -8,6 +8,7 @@ next program of the same job completes what is left before it begins new work.
 
     core/                what decides, without I/O
     manager, active      what a program uses: begin or join; the transaction that it has then
+    host                 the identity of this host in the default job
     ownership            which process, thread or task has a transaction
     retries              recovery of what a program has left, in the background
     session              one thread of control's connections

@@ -1,7 +1,7 @@
 """The promises G1 to G9 as rules over tables: each rule is a pure function, DataFrame in, DataFrame of violations out.
 
-A rule says in its docstring what must hold. What it returns is empty where that holds. The tables are built once, from
-the whole feed:
+A rule says in its docstring what must hold. What it returns is empty where that holds. Which files a promise has stands in
+docs/GLOSSARY.md, The promises. The tables are built once, from the whole feed:
 
 ======================  ========================================================================================
 ``OF_TRANSACTIONS``     `tables.transactions.transactions`: what every broker's feed has of each transaction

@@ -5,7 +5,7 @@ deposit takes such a message and adds to an account. Workers, broker, database a
 and started again. In the end no branch may be in doubt, and accounts and queue together must hold what there was at first.
 
     command     options in, exit code out
-    stage       the servers as processes
+    stage       the servers as processes: `postgresql_server`, and `group` in the place of one broker
     worker      a program that makes transfers, under a job
     books       what accounts and queue hold
 """

@@ -5,7 +5,9 @@ unique keys: a stage that is done twice shows. In the end each order must have o
 none; money and stock must add up, and neither outbox nor queues may hold anything.
 
     command     options in, exit code out
-    shop        the application that the workers run
+    shop        the application that the workers run; `shop_xa` is the same with ``xa=True``
+    worker      a worker that ends itself with SIGKILL at named points
+    settings    environment variables that tell a worker where it is
     run         brokers, workers, orders, kills
     books       what the database holds, and what is wrong with it
 """

@@ -1,7 +1,4 @@
-"""OutletHold.
-
-Asks a broker to keep the segments of its journal that an outlet may still need (``broker/server/files/feed_hold.py``).
-"""
+"""OutletHold: asks a broker to keep segments of its journal for an outlet (``broker/server/files/feed_hold.py``)."""
 
 from __future__ import annotations
 

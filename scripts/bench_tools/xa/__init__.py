@@ -4,4 +4,5 @@ throughput  two resource managers beside each of them alone, and the state serve
 branches    thousands of prepared branches: list, restart, failover, recovery
 place       PostgreSQL, a broker and state servers as processes
 cli         the command line
+settings    names that both sides of a pipe know
 """

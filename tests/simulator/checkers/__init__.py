@@ -28,7 +28,8 @@ checker            promises            what it watches
 =================  ==================  ==================================================================================
 
 They sit on the points where a broker's state changes (`checkers.instruments`), on the wire and on the store; the product knows
-nothing of them.
+nothing of them. No checkers are `declared` (what the log declares and binds), `lost_transients` (what a successor need not know)
+and `fair_time` (when a message may expire).
 """
 
 from __future__ import annotations

@@ -26,6 +26,9 @@
 ``repeater``     messages that are published again with the same id, to what drops duplicates
 ``wild``         anything at any time; no seed draws it
 ===============  ========================================================================================================
+
+Most have a file of their name. In `plain` are fifo and picky; in `odd_transactions` sleeper, heavy, shy and thinker. Programs are
+made of `transactor` and `sessions`, share a `run`, and are chosen by `setting_up`.
 """
 
 from __future__ import annotations
