@@ -27,18 +27,18 @@ class LiveOffsets:
     takes its body and `ENTRY_BYTES`: a bucket in which nothing lives has 0. A message in several queues counts once a queue.
     """
 
-    __slots__ = ("_buckets",)
+    __slots__ = ("buckets",)
 
     def __init__(self) -> None:
-        self._buckets = _Buckets()
+        self.buckets = _Buckets()
 
     def add(self, offset: int, octets: int) -> None:
         """Note that a message of so many octets, whose record stands at ``offset``, comes into a queue."""
-        self._buckets[offset >> BUCKET_SHIFT] += octets + ENTRY_BYTES
+        self.buckets[offset >> BUCKET_SHIFT] += octets + ENTRY_BYTES
 
     def add_rows(self, offsets: Sequence[int], sizes: Sequence[int]) -> None:
         """As :meth:`add`, for many messages."""
-        buckets = self._buckets
+        buckets = self.buckets
         if isinstance(offsets, range):  # one by one behind each other
             begin = 0
             while begin < len(offsets):
@@ -53,7 +53,7 @@ class LiveOffsets:
     def release(self, offset: int, octets: int) -> None:
         """Note that such a message leaves. Both numbers are those of :meth:`add`."""
         bucket = offset >> BUCKET_SHIFT
-        buckets = self._buckets
+        buckets = self.buckets
         left = buckets[bucket] - octets - ENTRY_BYTES
         if left > 0:
             buckets[bucket] = left
@@ -62,7 +62,7 @@ class LiveOffsets:
 
     def oldest(self, end: int) -> int:
         """A lower bound of the oldest live offset; ``end + 1`` if nothing lives."""
-        buckets = self._buckets
+        buckets = self.buckets
         if not buckets:
             return end + 1
         if buckets.oldest not in buckets:
@@ -71,11 +71,11 @@ class LiveOffsets:
 
     def total_octets(self) -> int:
         """About how many octets all messages take."""
-        return sum(self._buckets.values())
+        return sum(self.buckets.values())
 
     def octets(self) -> Iterator[tuple[int, int]]:
         """(first offset of a bucket, what its messages take) of each bucket, in no order."""
-        for bucket, octets in self._buckets.items():
+        for bucket, octets in self.buckets.items():
             yield bucket << BUCKET_SHIFT, octets
 
 

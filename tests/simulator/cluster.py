@@ -321,8 +321,8 @@ class SimCluster:
                 raise Violation(
                     "G8", f"{node.name} and {primary.name} differ in what they know of transactions that are over"
                 )
-            if any(count < 0 for count in state.live._buckets.values()):
-                raise Violation("counts", f"{node.name} counts live offsets below zero: {state.live._buckets}")
+            if any(count < 0 for count in state.live.buckets.values()):
+                raise Violation("counts", f"{node.name} counts live offsets below zero: {state.live.buckets}")
             embargoed = {queue.name: queue.uncommitted for queue in state.queues.values() if queue.uncommitted}
             if embargoed:
                 raise Violation(

@@ -44,7 +44,8 @@ from understudy.broker.core.queues.queue_line import QueueLine
 from understudy.broker.core.queues.queue_returns import QueueReturns
 from understudy.broker.core.queues.replication_level import ReplicationLevel
 from understudy.broker.core.queues.return_rule import ReturnRule
-from understudy.broker.log.live_offsets import LiveOffsets
+from understudy.broker.log import live_offsets
+from understudy.broker.log.live_offsets import ENTRY_BYTES, LiveOffsets
 from understudy.broker.log.return_record import Returned
 from understudy.broker.log.row_batch import Rows, message_of
 from understudy.broker.message import DelayedMessage, Message, SpilledBody
@@ -241,7 +242,7 @@ class Queue(QueueLine):
         entry.redelivered = False
         entry.state = READY
         entries.count += 1
-        self.live.add(message.offset, message.size)
+        self.live.buckets[message.offset >> live_offsets.BUCKET_SHIFT] += message.size + ENTRY_BYTES
         if message.__class__ is DelayedMessage and self._comes_late(entry):
             return
         if self.active:

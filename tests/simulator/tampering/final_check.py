@@ -84,7 +84,7 @@ def a_backup_knows_another_outcome(group: Scenario) -> None:
 @complaint("counts", "counts live offsets below zero")
 def a_backup_lets_an_offset_go_twice(group: Scenario) -> None:
     backup, _ = settled(group)
-    backup.watched._buckets[0] = -1
+    backup.watched.buckets[0] = -1
     group.cluster.final_check()
 
 

@@ -49,7 +49,7 @@ def test_a_queue_that_nobody_names_leaves_nothing() -> None:
     core.sync()
     node = recovered([first, *core.journal.frames[begun:], core.node.checkpoint()])
     assert bodies(node) == {}
-    assert node.state.live._buckets == {}
+    assert node.state.live.buckets == {}
 
 
 def test_a_checkpoint_that_is_older_than_what_is_applied_here() -> None:
