@@ -233,9 +233,12 @@ class Log:
     def apply_up_to(self, stable: int, most: int = sys.maxsize) -> bool:
         """Raise the stable position and apply what it now covers, so many entries at most. Returns whether anything was applied.
 
-        What applies an entry may append to the log and to ``pending``; what it appends is beyond ``stable`` and waits.
+        What applies an entry may append to the log and to ``pending``; what it appends is beyond ``stable`` and waits. If the bound
+        ends the call, the stable position is raised only to what is applied: backups are told no more, since a piece of a catch-up
+        that shows a queue as it is applied here must not come behind a stable position that is beyond that.
         """
         self.short = False
+        before_it = self.stable
         if stable > self.stable:
             self.stable = stable
         limit = self.stable
@@ -253,6 +256,7 @@ class Log:
             offset, change, argument = pending[0]
             if most <= 0 and offset > last:  # what stands at one offset is applied together
                 self.applied = max(self.applied, offset - 1)
+                self.stable = max(before_it, self.applied)
                 self.short = True
                 return True
             if appliers[change](argument) is False:
