@@ -16,7 +16,7 @@ from understudy.broker.core import broker
 from understudy.broker.core.life import compaction
 from understudy.broker.core.limits import Limits
 from understudy.broker.core.moving import purging
-from understudy.broker.core.queues import entry_index, put_off, queue
+from understudy.broker.core.queues import entry_index, paging, put_off, queue
 from understudy.broker.core.queues.moved_bodies import NO_BODIES, MovedBodies
 from understudy.broker.core.queues.paging import PAGING, PagingLimits
 from understudy.broker.core.queues.replication_level import ReplicationLevel
@@ -208,6 +208,14 @@ def _page_bits(seed: int) -> int:
     return Random(f"pages {seed}").choice((PRODUCT_PAGE_BITS, 1, 2, 3))
 
 
+PRODUCT_SWEEP = paging.SLICE
+
+
+def _sweep(seed: int) -> int:
+    """Sweeps that end in the midst of a queue, and follow turns that have applied little."""
+    return Random(f"sweeps {seed}").choice((PRODUCT_SWEEP, 1, 6))
+
+
 SLICES_SHARE = 0.4
 """Of the seeds: what takes few messages out is done in slices already, of so many."""
 SLICES = (1, 2, 3)
@@ -324,6 +332,7 @@ class Knobs:
         slice: ``put_off.SLICE``.
         page_bits: ``entry_index.PAGE_BITS``.
         applied_at_once: ``broker.APPLIED_AT_ONCE``.
+        sweep: ``paging.SLICE``.
         shared_turns: how often a broker's turn takes in what comes next; in most seeds never: each thing has a turn.
     """
 
@@ -357,6 +366,7 @@ class Knobs:
     slice: int = PRODUCT_SLICE
     page_bits: int = PRODUCT_PAGE_BITS
     applied_at_once: int = broker.APPLIED_AT_ONCE
+    sweep: int = PRODUCT_SWEEP
 
     @classmethod
     def draw(cls, seed: int) -> Knobs:
@@ -406,6 +416,7 @@ class Knobs:
             slice=_slice(seed),
             page_bits=_page_bits(seed),
             applied_at_once=Random(f"applied {seed}").choice((broker.APPLIED_AT_ONCE, 1, 3)),
+            sweep=_sweep(seed),
             limits=Limits(
                 heartbeat_s=0,
                 handshake_timeout_ms=60_000,
@@ -447,6 +458,7 @@ class Knobs:
             (broker, "APPLIED_AT_ONCE", self.applied_at_once),
             (entry_index, "PAGE_BITS", self.page_bits),
             (queue, "PAGE_BITS", self.page_bits),
+            (paging, "SLICE", self.sweep),
             (purging, "ENCODED", min(purging.ENCODED, self.slice)),
         )
         before = [getattr(module, name) for module, name, _ in constants]
