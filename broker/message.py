@@ -124,15 +124,19 @@ class Message:
         """
         properties = self.properties
         self.properties = known.setdefault(properties, properties)
-        place = self.place
-        if (
-            self.persistent
-            and (self.offset > log_start if place == AT_OFFSET else place > AT_OFFSET)
-            and isinstance(self.body, _IN_MEMORY)
-        ):
+        if self.may_leave(log_start):
             self.body = bodies
             return True
         return False
+
+    def may_leave(self, log_start: int) -> bool:
+        """True if :meth:`leave` lets the body go."""
+        place = self.place
+        return (
+            self.persistent
+            and (self.offset > log_start if place == AT_OFFSET else place > AT_OFFSET)
+            and isinstance(self.body, _IN_MEMORY)
+        )
 
     def page_in(self, body: bytes) -> None:
         """Its body is in memory again."""

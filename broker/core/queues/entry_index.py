@@ -69,6 +69,11 @@ class EntryIndex:
             self.newest_end = number + 1 << PAGE_BITS
         return page
 
+    def begin(self, number: int) -> None:
+        """Have the page of that number as the newest, though it be empty, unless a later one is. Packed ones are never the newest."""
+        if number > self.newest_number:
+            self.page_for(number << PAGE_BITS)
+
     def emptied(self, number: int) -> None:
         """The page of that number has lost its last entry. The newest stays: the next entry goes there."""
         if number != self.newest_number:

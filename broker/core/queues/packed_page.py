@@ -77,7 +77,7 @@ class PackedPage:
     def __init__(self, base: int, entries: list[Entry], bodies: SpilledBody) -> None:
         """Pack ``entries``, which are in the order of their ids, at most 65,536 above ``base``.
 
-        Each is READY, of one of `PACKED_KINDS` and persistent, and its body is ``bodies``.
+        Each is READY, of one of `PACKED_KINDS` and persistent. Its body is ``bodies``, or may leave the memory for it.
         """
         messages = [entry.message for entry in entries]
         self.base = base

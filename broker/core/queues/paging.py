@@ -219,18 +219,18 @@ class Paging:
             message = entry.message
             if message.offset > durable:
                 waits = True  # a broker that does not lead may apply what its own disk does not have yet
+            elif message.place == AWAITED:
+                waits = True
             elif message.size < least or entry.id < first or (end is not None and entry.id >= end):
                 continue
             elif message.leave(bodies, start, known):
                 paged_out += 1
-            elif message.place == AWAITED:
-                waits = True
         self.paged_out += paged_out
         return waits
 
     def _pack(self, queue: Queue, number: int, page: dict[int, Entry], first: int) -> None:
-        """Pack the page of that number, if all of its bodies have left; small ones leave with it."""
-        bodies, log, known = self.bodies, self._state.log, self._properties
+        """Pack the page of that number, if all of its bodies have left; small ones leave with it, and stay if it stays."""
+        bodies, start = self.bodies, self._state.log.start
         assert bodies is not None
         if queue.fetching or not queue.packs:
             return
@@ -238,7 +238,7 @@ class Paging:
             entry.state != READY
             or entry.id < first
             or entry.message.__class__ not in PACKED_KINDS
-            or (entry.message.body is not bodies and not entry.message.leave(bodies, log.start, known))
+            or (entry.message.body is not bodies and not entry.message.may_leave(start))
             for entry in page.values()
         ):
             return

@@ -349,6 +349,7 @@ class Queue(QueueLine):
                 continue
             for entry in page.values():
                 self.enqueue(entry.id, entry.message, entry.deadline_ms)
+        self.entries.begin(ended.entries.newest_number)
         self.last_id = ended.last_id
         self.dequeued, self.cleared = ended.dequeued, ended.cleared
         if ended.returns is not None:

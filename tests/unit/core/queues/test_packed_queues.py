@@ -13,6 +13,7 @@ from understudy.broker.amqp.methods import BASIC_ACK, BASIC_GET, QUEUE_DELETE, Q
 from understudy.broker.core.queues.digest import DigestOutrunError, digests_in_slices, queue_digests
 from understudy.broker.core.queues.packed_page import PackedPage
 from understudy.broker.core.queues.queue import Queue
+from understudy.broker.log.body_place import AT_OFFSET, AWAITED
 from understudy.replicator.id_set import IdSet
 from understudy.replicator.sending.replicating_subscription import ReplicatingSubscription
 from understudy.replicator.snapshot import decode_queue_piece
@@ -100,6 +101,41 @@ def test_a_purge_takes_packed_messages(many: bool, monkeypatch: pytest.MonkeyPat
     publish(client, "q", 7)
     assert gets(client, 2) == [body(7)]
     assert len(core.restarted().named("q").entries) == 0
+
+
+def test_a_page_of_small_bodies_is_packed_when_their_place_is_known() -> None:
+    """They came in a note that was not durable when the sweep passed."""
+    core, _ = filled(0, limits(least_bytes=1_000))
+    publish(core.client(), "q", *range(COUNT))
+    queue = core.named("q")
+    queue.active = False
+    entry = next(queue.entries.values())
+    entry.message.put_at(AWAITED)
+    for _ in range(5):
+        core.sweep()
+    others = packed(queue)
+    assert others > COUNT // 3
+    assert entry.id in queue.entries.pages[entry.id >> 2]
+    assert not isinstance(queue.entries.pages[entry.id >> 2], PackedPage)
+    entry.message.put_at(AT_OFFSET)
+    for _ in range(5):
+        core.sweep()
+    assert isinstance(queue.entries.pages[entry.id >> 2], PackedPage)
+
+
+def test_small_bodies_stay_in_a_page_that_is_not_packed() -> None:
+    """The next messages of a queue are no packed page, nor those with one that is handed out among them."""
+    core, client = filled(0, limits(least_bytes=1_000))
+    publish(client, "q", *range(COUNT))
+    queue = core.named("q")
+    held = queue.entries[list(queue.entries)[-6]]
+    queue.hold(held)
+    for _ in range(5):
+        core.sweep()
+    assert 0 < packed(queue) < COUNT - 8
+    in_objects = list(queue.entries.objects())
+    assert held in in_objects
+    assert [entry.id for entry in in_objects if core.is_paged(entry)] == []
 
 
 def test_a_page_that_was_unpacked_is_purged_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,6 +251,26 @@ def test_another_core_goes_on_with_packed_pages() -> None:
     while (entry := queue.take()) is not None:
         taken.append(bytes(entry.message.content()))
     assert taken == ALL
+
+
+def test_another_core_goes_on_in_order_when_the_youngest_messages_have_left() -> None:
+    """The newest page is empty, and the one before it is packed: no object is in a younger page."""
+    core, _, ended = deep()
+    page = ended.entries.packed()[-1]
+    youngest = max(page)
+    for entry_id in [entry_id for entry_id in ended.entries if entry_id > youngest]:
+        ended.remove(entry_id)
+    queue = Queue(9, "/", "q", durable=True, auto_delete=False, arguments={}, live=core.node.state.live)
+    queue.continue_from(ended)
+    queue.activate(0, 0)
+    publishes = iter((ended.entries[youngest].message, ended.entries[youngest].message))
+    for message in publishes:
+        queue.enqueue(queue.next_id(), message, 0)
+    taken = []
+    while (entry := queue.take()) is not None:
+        taken.append(entry.id)
+    assert len(taken) == len(ended.entries) + 2
+    assert taken == sorted(taken)
 
 
 def test_a_digest_follows_messages_into_packed_pages(monkeypatch: pytest.MonkeyPatch) -> None:
