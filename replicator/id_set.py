@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from struct import Struct
@@ -31,6 +31,32 @@ class IdSet:
                 lasts.append(number)
         self._firsts = firsts
         self._lasts = lasts
+
+    @classmethod
+    def of_ranges(cls, ranges: Iterable[tuple[int, int]]) -> IdSet:
+        """The set of the ids in ``ranges``, each (first, last); ascending ones that do not overlap."""
+        made = cls()
+        firsts, lasts = made._firsts, made._lasts
+        for first, last in ranges:
+            if lasts and first == lasts[-1] + 1:
+                lasts[-1] = last
+            else:
+                firsts.append(first)
+                lasts.append(last)
+        return made
+
+    def both(self, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """The parts of ``ranges`` that are in the set. Each is (first, last); the ranges ascend and do not overlap."""
+        firsts, lasts = self._firsts, self._lasts
+        for first, last in ranges:
+            at = bisect_left(lasts, first)
+            while at < len(firsts) and firsts[at] <= last:
+                yield max(first, firsts[at]), min(last, lasts[at])
+                at += 1
+
+    def without(self, ranges: Iterable[tuple[int, int]]) -> IdSet:
+        """The ids of this set that are in none of ``ranges``, which ascend and do not overlap."""
+        return IdSet.of_ranges(_between(self.ranges(), IdSet.of_ranges(ranges)))
 
     def __contains__(self, number: int) -> bool:
         at = bisect_right(self._firsts, number) - 1
@@ -79,3 +105,59 @@ class IdSet:
             made._lasts.append(last)
             at += _RANGE.size
         return made, at
+
+
+def _between(ranges: Iterable[tuple[int, int]], taken: IdSet) -> Iterator[tuple[int, int]]:
+    """Parts of ``ranges`` without the ids of ``taken``."""
+    for first, last in ranges:
+        for begins, ends in taken.both([(first, last)]):
+            if first < begins:
+                yield first, begins - 1
+            first = ends + 1  # noqa: PLW2901  # what is left of the range
+        if first <= last:
+            yield first, last
+
+
+class IdsLeft:
+    """Ids that are still to be worked on, lowest first, as ranges: a million that follow one another take no more than one.
+
+    Attributes:
+        count: how many they are.
+    """
+
+    __slots__ = ("_at", "_firsts", "_lasts", "count")
+
+    def __init__(self, ids: IdSet) -> None:
+        self._firsts = [first for first, _ in ids.ranges()]
+        self._lasts = [last for _, last in ids.ranges()]
+        self._at = 0
+        self.count = len(ids)
+
+    def __contains__(self, number: int) -> bool:
+        at = bisect_left(self._lasts, number, self._at)
+        return at < len(self._lasts) and self._firsts[at] <= number
+
+    def __iter__(self) -> Iterator[int]:
+        for at in range(self._at, len(self._lasts)):
+            yield from range(self._firsts[at], self._lasts[at] + 1)
+
+    def add(self, number: int) -> None:
+        """Add an id above all that there were."""
+        self._firsts.append(number)
+        self._lasts.append(number)
+        self.count += 1
+
+    def take(self) -> int:
+        """Take out the lowest; there must be one."""
+        at = self._at
+        number = self._firsts[at]
+        if number < self._lasts[at]:
+            self._firsts[at] = number + 1
+        else:
+            self._at = at + 1
+        self.count -= 1
+        return number
+
+    def first(self) -> int:
+        """The lowest; there must be one."""
+        return self._firsts[self._at]

@@ -60,6 +60,14 @@ class LiveOffsets:
         else:
             del buckets[bucket]
 
+    def stand_at(self, offset: int) -> None:
+        """All that counts behind ``offset`` counts there from now on."""
+        bucket = offset >> BUCKET_SHIFT
+        buckets = self._buckets
+        later = [each for each in buckets if each > bucket]
+        if later:
+            buckets[bucket] += sum(map(buckets.pop, later))
+
     def oldest(self, end: int) -> int:
         """A lower bound of the oldest live offset; ``end + 1`` if nothing lives."""
         buckets = self.buckets

@@ -23,14 +23,15 @@ class QueueReplicator:
 
     def held(self) -> IdSet:
         """The ids this broker holds."""
-        self.queue.settle()
-        return IdSet(sorted(self.queue.entries))
+        self.queue.sort()
+        return IdSet.of_ranges(self.queue.entries.ranges())
 
     def drop(self, ids: IdSet) -> None:
         """Forget messages that the primary does not have."""
-        self.queue.settle()
-        for entry_id in [entry_id for entry_id in self.queue.entries if entry_id in ids]:
-            self.queue.remove(entry_id)
+        self.queue.sort()
+        for first, last in list(ids.both(self.queue.entries.ranges())):
+            for entry_id in range(first, last + 1):
+                self.queue.remove(entry_id)
 
     def take(self, entries: list[Brought], transient: bool) -> None:
         """Add messages. Of one that is here already only what its queue knows of it is taken.

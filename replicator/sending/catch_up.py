@@ -178,7 +178,7 @@ class CatchUp:
                 continue
             subscription = self._unsent.get(queue_id)
             if subscription is None:
-                subscription = ReplicatingSubscription(queue, IdSet(), of=[])
+                subscription = ReplicatingSubscription(queue, IdSet(), none_yet=True)
                 self._send_later(subscription)
             subscription.add(entry_id)
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable
-
 from understudy.broker.core.queues.entry import Entry
-from understudy.broker.core.queues.entry_index import Page
-from understudy.broker.core.queues.packed_page import PackedPage
 from understudy.broker.core.queues.queue import Queue
 from understudy.replicator import snapshot, wire
-from understudy.replicator.id_set import IdSet
+from understudy.replicator.id_set import IdSet, IdsLeft
 
 
 class ReplicatingSubscription:
@@ -26,21 +21,15 @@ class ReplicatingSubscription:
         unacknowledged: what is in pieces that have been sent and are not known to be held.
     """
 
-    def __init__(
-        self, queue: Queue, skip: IdSet, transient_only: bool = False, of: Iterable[Entry] | None = None
-    ) -> None:
-        """``of``: the messages to choose from; all that are in the queue, if it is None."""
+    def __init__(self, queue: Queue, skip: IdSet, transient_only: bool = False, none_yet: bool = False) -> None:
+        """``none_yet``: nothing is to be sent but what is added."""
         self.queue = queue
         queue.sort()
         self.skip = skip
-        pages = queue.entries.pages.values() if of is None else ({entry.id: entry for entry in of},)
-        self._ids = [
-            entry_id
-            for page in pages
-            for entry_id in (page if not transient_only else _transient(page, queue.durable))
-            if entry_id not in skip or (not transient_only and queue.hand_outs(entry_id))
-        ]
-        self._next = 0
+        if none_yet:
+            self._ids = IdsLeft(IdSet())
+        else:
+            self._ids = IdsLeft(_transient(queue, skip) if transient_only else _lacking(queue, skip))
         self.unacknowledged = 0
 
     def count_sent(self, left: int) -> None:
@@ -49,23 +38,21 @@ class ReplicatingSubscription:
 
     def add(self, entry_id: int) -> None:
         """Send this message, too, which has entered the queue since the base. Its id is above all others."""
-        self._ids.append(entry_id)
+        self._ids.add(entry_id)
 
     def is_left(self, entry_id: int) -> bool:
         """True if that message is still to be sent."""
-        at = bisect_left(self._ids, entry_id, self._next)
-        return at < len(self._ids) and self._ids[at] == entry_id
+        return entry_id in self._ids
 
     def extra_ids(self) -> IdSet:
         """Ids that the backup holds and the queue does not: to be dropped."""
-        self.queue.settle()
-        entries = self.queue.entries
-        return IdSet([entry_id for entry_id in self.skip if entry_id not in entries])
+        self.queue.sort()
+        return self.skip.without(self.queue.entries.ranges())
 
     @property
     def left(self) -> int:
         """An upper bound of the messages still to be sent."""
-        return len(self._ids) - self._next
+        return self._ids.count
 
     def next_piece(self, limit_bytes: int) -> bytes | None:
         """The next piece, of about ``limit_bytes`` at the most, or None when the queue is done.
@@ -77,8 +64,8 @@ class ReplicatingSubscription:
         chosen: list[Entry] = []
         size = 0
         transient = False
-        while self._next < len(self._ids) and size < limit_bytes:
-            entry = entries.get(self._ids[self._next])
+        while self._ids.count and size < limit_bytes:
+            entry = entries.get(self._ids.first())
             if entry is not None:
                 is_transient = not (entry.message.persistent and self.queue.durable)
                 if chosen and is_transient != transient:
@@ -86,17 +73,33 @@ class ReplicatingSubscription:
                 transient = is_transient
                 chosen.append(entry)
                 size += brought_bytes(entry)
-            self._next += 1
+            self._ids.take()
         if not chosen:
             return None
         return snapshot.encode_queue_piece(wire.QUEUE, self.queue.id, transient, chosen, self.queue.returns)
 
 
-def _transient(page: Page, durable: bool) -> list[int]:
-    """Ids of the messages that no journal keeps; all that are packed are kept."""
-    if isinstance(page, PackedPage):
-        return []
-    return [entry_id for entry_id, entry in page.items() if not (entry.message.persistent and durable)]
+def _lacking(queue: Queue, skip: IdSet) -> IdSet:
+    """Ids of the messages that are not in ``skip``, and of those that are and have come back."""
+    entries = queue.entries
+    lacking = IdSet.of_ranges(entries.ranges()).without(skip.ranges())
+    counted = queue.returns.counted() if queue.returns is not None else ()
+    back = [entry_id for entry_id, _ in counted if entry_id in skip and entry_id in entries]
+    if back:
+        lacking = IdSet.of_ranges(sorted([*lacking.ranges(), *zip(back, back, strict=True)]))
+    return lacking
+
+
+def _transient(queue: Queue, skip: IdSet) -> IdSet:
+    """Ids of the messages that no journal keeps, and that are not in ``skip``; all that are packed are kept."""
+    durable = queue.durable
+    return IdSet(
+        [
+            entry.id
+            for entry in queue.entries.objects()
+            if not (entry.message.persistent and durable) and entry.id not in skip
+        ]
+    )
 
 
 def brought_bytes(entry: Entry) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from hashlib import sha256
 from itertools import chain
 from struct import Struct
@@ -14,7 +13,7 @@ import attrs
 
 from understudy.broker.core.queues.entry import Entry
 from understudy.broker.core.queues.entry_index import Page
-from understudy.broker.core.queues.packed_page import PackedPage
+from understudy.broker.core.queues.packed_page import PackedPage, SeenIds
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.errors import UnderstudyError
 from understudy.broker.log.paged_bodies import PagedBodies, contents_of
@@ -29,7 +28,7 @@ QUEUE_BYTES: Final = 8192
 
 _ENTRY: Final = Struct(">QQIIBB")
 _RETURNED: Final = Struct(">IIQ")
-_Seen = list[Entry] | Sequence[int]
+_Seen = list[Entry] | SeenIds
 """A page of a queue as it was; of a packed one the ids."""
 _Held = tuple[Queue, list[_Seen], dict[int, Returned]]
 
@@ -123,7 +122,7 @@ def digests_in_slices(state: HoldsQueues) -> Generator[None, None, list[QueueDig
 
 
 def _seen(page: Page) -> _Seen:
-    return array("Q", page) if isinstance(page, PackedPage) else list(page.values())
+    return page.seen() if isinstance(page, PackedPage) else list(page.values())
 
 
 def _with_bodies(queue: Queue, pages: list[_Seen]) -> Iterator[tuple[Entry, bytes]]:

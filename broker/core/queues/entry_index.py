@@ -13,7 +13,7 @@ whatever ids they hold (a look-up would have to ask each of them).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -70,7 +70,7 @@ class EntryIndex:
         return page
 
     def begin(self, number: int) -> None:
-        """Have the page of that number as the newest, though it be empty, unless a later one is. Packed ones are never the newest."""
+        """Have the page of that number as the newest, though it may be empty, unless a later one is there."""
         if number > self.newest_number:
             self.page_for(number << PAGE_BITS)
 
@@ -144,6 +144,16 @@ class EntryIndex:
         """The packed pages."""
         return [page for page in self.pages.values() if isinstance(page, PackedPage)]
 
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """(first, last) of ids that follow one another, ascending: few, where ids have no gaps. The index is in order."""
+        for page in self.pages.values():
+            if page:
+                first, last = page.ends() if isinstance(page, PackedPage) else (next(iter(page)), next(reversed(page)))
+                if last - first + 1 == len(page):
+                    yield first, last
+                else:
+                    yield from _runs(page)
+
     def get(self, entry_id: int) -> Entry | None:
         """The entry of that id, or a copy if its page is packed; None if it is not here."""
         page = self.pages.get(entry_id >> PAGE_BITS)
@@ -204,3 +214,15 @@ class EntryIndex:
 
 def _number(item: tuple[int, Page]) -> int:
     return item[0]
+
+
+def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(first, last) of ids that follow one another; ``ids`` ascend, and are not none."""
+    following = iter(ids)
+    first = last = next(following)
+    for each in following:
+        if each != last + 1:
+            yield first, last
+            first = each
+        last = each
+    yield first, last

@@ -2,8 +2,9 @@
 
 A message whose body has left the memory is still an `Entry` and a `Message`: some 300 octets. When a sweep has taken the bodies of
 a whole page (``core/queues/paging.py``), the page is *packed*: a row a message, 19 octets, and 8 more where one has a deadline,
-17 more where one has a place of its own in the journal. What messages of the page have in common (exchange, routing key,
-properties) is held once. Properties that differ from message to message stand one behind the other in one ``bytes``.
+17 more where one has a place of its own in the journal, 8 more where the log of one has ended. What messages of the page have in
+common (exchange, routing key, properties) is held once. Properties that differ from message to message stand one behind the other
+in one ``bytes``.
 
 A packed page gives *copies*: an entry and a message that are made for the question, and change nothing when they are changed. A
 broker that follows takes messages out of the columns and makes none. A queue that is to hand a page out unpacks it
@@ -15,6 +16,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import compress
 from typing import Final, NamedTuple
 
 from understudy.broker.core.queues.entry import READY, Entry
@@ -28,6 +30,8 @@ _REDELIVERED: Final = 2
 """Of a row in ``_rows``; a row that is there may be redelivered, too."""
 _PLACE_BYTES: Final = 17
 """A place of a body has 129 bits at most (`body_place.in_note`)."""
+_UNKNOWN: Final = (1 << 64) - 1
+_NONE: Final = bytes((_GONE,))
 PACKED_KINDS: Final = (Message, MovedMessage)
 """Classes of messages that have no fields but those of `Message`."""
 
@@ -44,6 +48,25 @@ class Stand(NamedTuple):
     size: int
 
 
+class SeenIds:
+    """The ids of a packed page as they were: a million are noted in no time, and made one by one."""
+
+    __slots__ = ("_base", "_count", "_ids", "_rows")
+
+    def __init__(self, base: int, ids: array[int], rows: bytearray, count: int) -> None:
+        self._base = base
+        self._ids = ids
+        self._rows = rows
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[int]:
+        base = self._base
+        return (base + low for low, row in zip(self._ids, self._rows, strict=True) if row)
+
+
 class PackedPage:
     """Messages of one queue in the order of their ids, as `EntryIndex.pages` has them.
 
@@ -58,10 +81,14 @@ class PackedPage:
     __slots__ = (
         "_bodies",
         "_count",
+        "_cut",
         "_deadlines",
+        "_ended",
         "_head_of",
         "_heads",
+        "_highest",
         "_ids",
+        "_lowest",
         "_numbers",
         "_offsets",
         "_places",
@@ -87,6 +114,8 @@ class PackedPage:
         self._ids = array("H", [entry.id - base for entry in entries])
         self._rows = bytearray([_THERE | _REDELIVERED * entry.redelivered for entry in entries])
         self._offsets = array("Q", [message.offset for message in messages])
+        self._lowest = min(self._offsets, default=_UNKNOWN)  # bounds: messages leave, and move
+        self._highest = max(self._offsets, default=0)
         self._sizes = array("I", [message.size for message in messages])
         heads: dict[tuple[type[Message], str, str, bool], int] = {}
         self._head_of = array(
@@ -99,6 +128,8 @@ class PackedPage:
         self._properties: bytes | bytearray = b"".join(properties)
         end = 0
         self._properties_ends = array("I", [end := end + len(each) for each in properties])
+        self._cut = 0
+        self._ended: array[int] | None = None  # offsets in the log that the CUT at `_cut` has ended
         self._deadlines: array[int] | None = None
         if any(entry.deadline_ms for entry in entries):
             self._deadlines = array("Q", [entry.deadline_ms for entry in entries])
@@ -127,6 +158,8 @@ class PackedPage:
 
     def extend(self, rows: Rows, begin: int, end: int) -> None:
         """Have the messages ``begin`` to ``end`` of ``rows``, too. Their ids ascend, above all here, and fit in the page."""
+        if self._ended is not None:  # the log has ended for those that are here alone
+            self._fix_places(self._ended)
         count = end - begin
         base = self.base
         first, last = rows.ids[begin], rows.ids[end - 1]
@@ -135,7 +168,9 @@ class PackedPage:
         else:
             self._ids.extend([each - base for each in rows.ids[begin:end]])
         self._rows += bytes((_THERE,)) * count
-        self._offsets.extend(rows.offsets[begin:end])
+        offsets = rows.offsets[begin:end]
+        self._offsets.extend(offsets)
+        self._lowest, self._highest = min(self._lowest, offsets[0]), max(self._highest, offsets[-1])
         self._sizes.extend(rows.sizes[begin:end])
         self._extend_common(rows, begin, end)
         if self._deadlines is None and any(rows.deadlines[begin:end]):
@@ -247,6 +282,7 @@ class PackedPage:
         """The message of that id, which is here, counts at ``offset``, and its body is at ``place``."""
         row = self._row(entry_id)
         self._offsets[row] = offset
+        self._lowest, self._highest = min(self._lowest, offset), max(self._highest, offset)
         self._put_at(row, place)
 
     def _put_at(self, row: int, place: int) -> None:
@@ -256,10 +292,13 @@ class PackedPage:
         self._places[at : at + _PLACE_BYTES] = place.to_bytes(_PLACE_BYTES, "little")
 
     def _place(self, row: int) -> int:
-        if self._places is None:
-            return AT_OFFSET
-        at = _PLACE_BYTES * row
-        return int.from_bytes(self._places[at : at + _PLACE_BYTES], "little")
+        place = AT_OFFSET
+        if self._places is not None:
+            at = _PLACE_BYTES * row
+            place = int.from_bytes(self._places[at : at + _PLACE_BYTES], "little")
+        if place == AT_OFFSET and self._ended is not None:
+            place = before_restart(self._cut, self._ended[row])
+        return place
 
     # -- all of them --------------------------------------------------------------------------------------------------
 
@@ -269,6 +308,17 @@ class PackedPage:
     def __iter__(self) -> Iterator[int]:
         base = self.base
         return iter([base + low for low, row in zip(self._ids, self._rows, strict=True) if row])
+
+    def ends(self) -> tuple[int, int]:
+        """The lowest id and the highest; there must be one."""
+        rows, ids = self._rows, self._ids
+        last = max(rows.rfind(_THERE), rows.rfind(_THERE | _REDELIVERED))
+        first = len(rows) - len(rows.lstrip(_NONE))
+        return self.base + ids[first], self.base + ids[last]
+
+    def seen(self) -> SeenIds:
+        """The ids of the messages that are here now, whatever leaves later."""
+        return SeenIds(self.base, self._ids, self._rows[:], self._count)
 
     def values(self) -> Iterator[Entry]:
         """Copies of all, in order."""
@@ -280,14 +330,18 @@ class PackedPage:
 
     def size_bytes(self) -> int:
         """Octets of all their bodies."""
+        if self._count == len(self._ids):
+            return sum(self._sizes)
         return sum(size for size, row in zip(self._sizes, self._rows, strict=True) if row)
 
-    def stands(self) -> Iterator[Stand]:
-        """Of each."""
-        return (Stand(*each) for *each, row in zip(self._offsets, self._sizes, self._rows, strict=True) if row)
+    def stands(self) -> Iterator[tuple[int, int]]:
+        """Of each what a `Stand` says."""
+        return compress(zip(self._offsets, self._sizes, strict=True), self._rows)
 
     def ids_up_to(self, offset: int) -> list[int]:
         """Ids of the messages that count at ``offset`` or before it."""
+        if offset < self._lowest:
+            return []
         base = self.base
         return [
             base + low
@@ -300,20 +354,30 @@ class PackedPage:
         self.state = state
 
     def leave_log(self, cut: int, start: int) -> None:
-        """See `BrokerState.leave_log`."""
-        for row, offset in enumerate(self._offsets):
-            if self._rows[row] and self._place(row) == AT_OFFSET:
-                assert offset > start, f"message {self.base + self._ids[row]} is packed, and stands before the log"
-                self._put_at(row, before_restart(cut, offset))
+        """See `BrokerState.leave_log`. That is asked of each page at once: the places are made when somebody looks."""
+        if self._ended is None:  # else each message has a place of its own already
+            assert self._place(0) != AT_OFFSET or self._offsets[0] > start, (
+                f"messages from {self.base} on are packed, and stand before the log"
+            )
+            self._cut = cut
+            self._ended = self._offsets[:]
 
-    def stand_at(self, start: int) -> list[Stand]:
-        """All that count behind ``start`` count there from now on. Each has a place of its own. Returns where they counted."""
-        before = []
-        for row, offset in enumerate(self._offsets):
-            if self._rows[row] and offset > start:
-                before.append(Stand(offset, self._sizes[row]))
-                self._offsets[row] = start
-        return before
+    def _fix_places(self, ended: array[int]) -> None:
+        """Make the places of all whose log has ended, while they had the offsets ``ended``."""
+        places = [self._place(row) for row in range(len(ended))]
+        self._ended = None
+        for row, place in enumerate(places):
+            self._put_at(row, place)
+
+    def stand_at(self, start: int) -> None:
+        """All that count behind ``start`` count there from now on. Each has a place of its own."""
+        if self._highest <= start:
+            return
+        if self._lowest >= start:
+            self._offsets = array("Q", [start]) * len(self._offsets)
+        else:
+            self._offsets = array("Q", [min(offset, start) for offset in self._offsets])
+        self._lowest, self._highest = min(self._lowest, start), start
 
     def unpacked(self) -> dict[int, Entry]:
         """All as objects, which this page does not know of."""

@@ -153,18 +153,13 @@ class BrokerState:
         """The log begins anew: what is held stands before it in the journal, whatever offset it had in the old one."""
         self.put_off.finish()  # its messages would be counted at places that are not theirs any more
         start = self.log.start
-        live = self.live
         for queue in self.queues.values():
             for page in queue.entries.packed():
-                for stand in page.stand_at(start):
-                    live.release(*stand)
-                    live.add(start, stand.size)
-        later = [e for queue in self.queues.values() for e in queue.entries.objects() if e.message.offset > start]
-        for entry in later:  # all are released first: queues may share a message
-            live.release(entry.message.offset, entry.message.size)
-        for entry in later:
-            entry.message.stand_at(start)
-            live.add(start, entry.message.size)
+                page.stand_at(start)
+            for entry in queue.entries.objects():
+                if entry.message.offset > start:
+                    entry.message.stand_at(start)
+        self.live.stand_at(start)
         self.again.log_begins_anew()
 
     def oldest_live_offset(self) -> int:

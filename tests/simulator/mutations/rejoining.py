@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import attrs
 
 from tests.simulator.checkers.declared import ALWAYS_THERE
 from tests.simulator.mutations.mutation import Bug, mutation
-from understudy.broker.core.queues.entry import Entry
 from understudy.broker.core.queues.queue import Queue
 from understudy.broker.core.state.applying import Applying
 from understudy.broker.core.state.state_topology import ALL_EPOCHS, StateTopology
@@ -23,7 +21,7 @@ from understudy.ha.leading.admission import Admission
 from understudy.ha.leading.remote_backup import JOINING, BackupEvent, BackupState, RemoteBackup
 from understudy.replicator import snapshot, wire
 from understudy.replicator.fabric import Link
-from understudy.replicator.id_set import IdSet
+from understudy.replicator.id_set import IdSet, IdsLeft
 from understudy.replicator.receiving.broker_replicator import BrokerReplicator
 from understudy.replicator.receiving.queue_replicator import QueueReplicator
 from understudy.replicator.receiving.transaction_replicator import TransactionReplicator
@@ -119,13 +117,13 @@ def skip_set_is_a_range(bug: Bug) -> None:
         queue: Queue,
         skip: IdSet,
         transient_only: bool = False,
-        of: Iterable[Entry] | None = None,
+        none_yet: bool = False,
     ) -> None:
-        real(self, queue, skip, transient_only, of)
+        real(self, queue, skip, transient_only, none_yet)
         newest = max(skip, default=0)
-        lacking = [entry_id for entry_id in self._ids if entry_id < newest]
-        bug.strikes += len(lacking)
-        self._ids = self._ids[len(lacking) :]
+        left = [entry_id for entry_id in self._ids if entry_id >= newest]
+        bug.strikes += self._ids.count - len(left)
+        self._ids = IdsLeft(IdSet(left))
 
     bug.replace(ReplicatingSubscription, "__init__", init)
 

@@ -21,6 +21,7 @@ from understudy.broker.log.return_record import Returned, ReturnGroup
 from understudy.broker.message import DelayedMessage, Message
 from understudy.broker.transactions.tx_buffer import TxBuffer
 from understudy.replicator import snapshot
+from understudy.replicator.id_set import IdSet, IdsLeft
 from understudy.replicator.sending.replicating_subscription import ReplicatingSubscription
 
 
@@ -76,8 +77,8 @@ def a_joiner_keeps_its_old_counts(bug: Bug) -> None:
     def init(self: ReplicatingSubscription, queue: Queue, skip: Any, *args: Any, **options: Any) -> None:
         real(self, queue, skip, *args, **options)
         kept = [entry_id for entry_id in self._ids if entry_id not in skip]
-        bug.strikes += len(self._ids) - len(kept)
-        self._ids = kept
+        bug.strikes += self._ids.count - len(kept)
+        self._ids = IdsLeft(IdSet(kept))
 
     bug.replace(ReplicatingSubscription, "__init__", init)
 

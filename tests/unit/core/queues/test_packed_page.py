@@ -11,6 +11,7 @@ import pytest
 from understudy.broker.core.queues.entry import READY, Entry
 from understudy.broker.core.queues.packed_page import PackedPage, Stand
 from understudy.broker.log.body_place import AT_OFFSET, before_restart, in_note
+from understudy.broker.log.row_batch import Rows
 from understudy.broker.message import Message, MovedMessage, made
 
 BASE = 7 << 12
@@ -78,6 +79,7 @@ def test_a_page_gives_back_what_was_packed(seed: int) -> None:
     assert list(page) == list(expected)
     assert [shown(one) for one in page.values()] == [shown(one) for one in expected.values()]
     assert {number: shown(one) for number, one in page.unpacked().items()} == {n: shown(e) for n, e in expected.items()}
+    assert not expected or page.ends() == (min(expected), max(expected))
     assert all((number in page) == (number in expected) for number in range(BASE - 2, BASE + 4_098))
     assert all(shown(page.get(number)) == shown(expected.get(number)) for number in range(BASE, BASE + 4_096))
     assert page.size_bytes() == 1_000 * len(expected)
@@ -119,8 +121,54 @@ def test_a_log_that_ends_leaves_each_message_the_place_that_it_has() -> None:
     page.drop(BASE + 3)
     page.leave_log(4_444, 100)
     assert [one.message.place for one in page.values()] == [before_restart(4_444, 5_001), 33]
-    assert page.stand_at(5_001) == [Stand(5_002, 1_000)]
+    page.stand_at(5_001)
     assert [one.message.offset for one in page.values()] == [5_001, 5_001]
+
+
+def test_a_second_log_that_ends_changes_no_place() -> None:
+    """A message that was written again since the first one has the place of its note."""
+    page = PackedPage(BASE, [entry(1), entry(2), entry(3)], BODIES)
+    page.leave_log(4_444, 100)
+    page.stand_at(600)
+    page.stand_again(BASE + 2, 700, 17)
+    page.leave_log(5_555, 600)
+    page.stand_at(650)
+    expected = [(600, before_restart(4_444, 5_001)), (650, 17), (600, before_restart(4_444, 5_003))]
+    for each in (page, page.copy()):
+        assert [(one.message.offset, one.message.place) for one in each.values()] == expected
+    assert page.ids_up_to(600) == [BASE + 1, BASE + 3]
+
+
+def rows(*lows: int) -> Rows:
+    """Plain messages of a recovery, at the offsets 5,000 and more."""
+    ids, offsets = [BASE + low for low in lows], [5_000 + low for low in lows]
+    return Rows(ids, offsets, [1_000] * len(lows), [0] * len(lows), [("", "q")], [b""])
+
+
+def test_a_page_grows_when_a_log_has_ended() -> None:
+    """Messages of both logs have places, and the second one may end, too."""
+    page = PackedPage.begun(BASE, BODIES)
+    page.extend(rows(1, 2), 0, 2)
+    page.drop(BASE + 1)
+    page.leave_log(4_444, 100)
+    page.extend(rows(3, 4, 9), 0, 3)
+    assert [one.message.place for one in page.values()] == [before_restart(4_444, 5_002), *[AT_OFFSET] * 3]
+    page.leave_log(5_555, 100)
+    page.stand_at(5_003)
+    page.full()
+    expected = [before_restart(4_444, 5_002), *[before_restart(5_555, 5_000 + low) for low in (3, 4, 9)]]
+    assert [one.message.place for one in page.values()] == expected
+    assert [one.message.offset for one in page.values()] == [5_002, 5_003, 5_003, 5_003]
+    assert (page.ids_up_to(5_002), page.size_bytes()) == ([BASE + 2], 4_000)
+
+
+def test_ids_that_were_seen_stay_when_messages_leave() -> None:
+    page = PackedPage(BASE, [entry(1), entry(2), entry(7)], BODIES)
+    page.drop(BASE + 1)
+    seen = page.seen()
+    page.drop(BASE + 7)
+    assert (len(seen), list(seen)) == (2, [BASE + 2, BASE + 7])
+    assert page.ends() == (BASE + 2, BASE + 2)
 
 
 @attrs.frozen

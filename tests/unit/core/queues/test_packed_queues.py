@@ -104,7 +104,7 @@ def test_a_purge_takes_packed_messages(many: bool, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_page_of_small_bodies_is_packed_when_their_place_is_known() -> None:
-    """They came in a note that was not durable when the sweep passed."""
+    """A sweep passes while the note that brought a message is not durable. The next one packs the page."""
     core, _ = filled(0, limits(least_bytes=1_000))
     publish(core.client(), "q", *range(COUNT))
     queue = core.named("q")
