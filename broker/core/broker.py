@@ -138,13 +138,14 @@ class Broker:
         self.role.lead(epoch, name)
         state.applying.lead()
         self.batch.note_awaited()
+        known = state.handed_out_before(epoch)
         offset = state.taking.append_record(record.encode_epoch(epoch, name, transients_lost, self.clock.wall_ms))
         for tx_id, csn in state.applying.owed_commits():
             state.taking.append_record(record.encode_commit(tx_id, csn, self.clock.wall_ms))
         self.name_bars.adopt(state.applying.pending_bars())
         floor = epoch << ID_EPOCH_SHIFT
         for queue in state.queues.values():
-            queue.activate(floor, floor)
+            queue.activate(known.get(queue.id, floor), floor)
             queue.adopt(self.clock.running_ms)
         self.expiry.adopt_exchanges()
         return offset

@@ -19,8 +19,9 @@ CHECKPOINT = frame.FIRST_OWNER_KIND + 3
 AGAIN = frame.FIRST_OWNER_KIND + 5
 SETTLED = frame.FIRST_OWNER_KIND + 6
 REPAIRED = frame.FIRST_OWNER_KIND + 7
+HANDED_OUT = frame.FIRST_OWNER_KIND + 8
 """Kinds of the broker's notes: facts of this broker that are not part of the log."""
-OWN_KINDS = frozenset({CHECKPOINT, AGAIN, SETTLED, REPAIRED})
+OWN_KINDS = frozenset({CHECKPOINT, AGAIN, SETTLED, REPAIRED, HANDED_OUT})
 """All of them. Notes of other kinds, from `frame.FIRST_OWNER_KIND` on, are the plugin's that extends the core."""
 RESTART = b"restart"
 """Marks a CUT to 0 behind which the log begins anew, and undoes nothing; the stable position of the old log stands behind it."""

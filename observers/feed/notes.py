@@ -57,6 +57,7 @@ class NoteEvents:
             group_notes.PIECE: self._piece,
             journal_gate.AGAIN: self._again,
             journal_gate.SETTLED: self._again,
+            journal_gate.HANDED_OUT: self._nothing,
             journal_gate.REPAIRED: self._repaired,
         }
         self._pieces: dict[int, Callable[[bytes], None]] = {
@@ -118,6 +119,9 @@ class NoteEvents:
     def _again(self, payload: bytes) -> None:
         """Messages written again are no events: they were told when their records were read. But so much of the log is applied."""
         self._to.advance(applied_of(payload))
+
+    def _nothing(self, payload: bytes) -> None:
+        """Tell nothing: what consumers have been given is no event."""
 
     def _let_go(self) -> None:
         """`Journal.begin_anew`: a checkpoint of nothing, behind a log that had something."""

@@ -297,11 +297,19 @@ class SimNode:
     def ha(self) -> HaBroker:
         return self.extension.ha
 
+    def _stop_cleanly(self) -> None:
+        """The process has turned its clients away before it ends. A disk that refuses keeps nothing of that."""
+        with suppress(JournalFailedError):
+            self.node.note_handed_out()
+            self.journal.sync_now()
+
     def crash(self, hard: bool) -> None:
         """The process dies (kill -9), or with ``hard`` the machine loses power."""
         if not self.up:
             return
         if self._open:
+            if not hard and self._job is None and self.rng.random() < 0.5:
+                self._stop_cleanly()
             self.on_death(self)
         self._leave_core()
         self.up = False

@@ -22,6 +22,7 @@ from understudy.broker.core.turn.expiry_clock import ExpiryClock
 from understudy.broker.core.turn.role import Role
 from understudy.broker.core.turn.work_refusals import DISK, MEMORY
 from understudy.broker.log import frame, journal_gate
+from understudy.broker.log.handed_out_note import HandedOutNote
 from understudy.broker.log.journal_gate import JournalGate, JournalPort
 from understudy.broker.log.paged_bodies import PagedBodies
 from understudy.broker.message import Spill
@@ -119,6 +120,14 @@ class BrokerNode:
         self.state.paging.tick()
         if self.extension is not None:
             self.extension.tick(now_ms)
+
+    def note_handed_out(self) -> None:
+        """The process stops, and no client is left: keep what was handed out apart, if this broker leads and all is applied."""
+        state, role = self.state, self.role
+        log = state.log
+        if role.leading and role.answering and log.applied == log.end == log.closed_end:
+            below = {queue.id: queue.handed_out_below() for queue in state.queues.values() if queue.logged}
+            self.gate.append_note(journal_gate.HANDED_OUT, HandedOutNote(log.epoch, log.end, below).encode())
 
     def disk_low(self, reason: str, room: int = -1) -> None:
         """The disk is nearly full, and why ("": there is room again). May be said again and again.

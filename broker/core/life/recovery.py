@@ -24,6 +24,7 @@ from understudy.broker.errors import UnderstudyError
 from understudy.broker.log import frame, journal_gate, record
 from understudy.broker.log.again_note import AgainNote, SettledNote
 from understudy.broker.log.frame import BatchHeader
+from understudy.broker.log.handed_out_note import HandedOutNote
 from understudy.broker.log.move_record import decode_move
 from understudy.broker.log.pending import Change
 from understudy.broker.log.record import Target
@@ -119,6 +120,8 @@ class Recovery:
             self._settled(SettledNote.decode(payload))
         elif kind == journal_gate.REPAIRED:
             self._repaired(payload)
+        elif kind == journal_gate.HANDED_OUT:
+            self._state.handed_out = HandedOutNote.decode(payload)
         elif self._replay_note is not None:
             self._rows.spread()  # a plugin looks into what waits
             self._replay_note(kind, payload, place)

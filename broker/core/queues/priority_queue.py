@@ -152,6 +152,10 @@ class PriorityQueue(Queue):
                     break
                 entry = following
 
+    def handed_out_below(self) -> int:
+        """Messages are not handed out in the order of ids: any may have been."""
+        return self.newest_id + 1
+
     def first_behind(self, messages: int, octets: int) -> int:
         """Any may be handed out next: all are swept."""
         return 0

@@ -518,6 +518,11 @@ class Queue(QueueLine):
         self.redelivered_below = self.newest_id + 1
         return before
 
+    def handed_out_below(self) -> int:
+        """The id from which on no message has been handed out, by any broker. Consumers have none."""
+        first = next((entry.id for entry in self.shown()), self.newest_id + 1)
+        return max(first, self.redelivered_below)
+
     def trust(self, redelivered_below: int) -> None:
         """Note that no other broker has handed out a message with this id, or a higher one."""
         self.redelivered_below = redelivered_below

@@ -7,7 +7,7 @@ A record is taken (`RecordTaking`), and waits in ``Log.pending`` until the stabl
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any, Final
 
 from understudy.broker.core.queues.arrival import Arrival
@@ -23,6 +23,7 @@ from understudy.broker.core.state.state_topology import StateTopology
 from understudy.broker.core.topology.policies import Policies
 from understudy.broker.log import record
 from understudy.broker.log.body_place import AT_OFFSET, NOWHERE, before_restart
+from understudy.broker.log.handed_out_note import HandedOutNote
 from understudy.broker.log.live_offsets import LiveOffsets
 from understudy.broker.log.log import Log
 from understudy.broker.log.paged_bodies import PagedBodies
@@ -40,6 +41,7 @@ class BrokerState:
         topology: which queues, exchanges and bindings there are.
         taking: decodes records.
         paging: lets bodies leave the memory.
+        handed_out: what the journal says of a clean stop; None once this broker has led, or if it says nothing.
         put_off: what is left to do for records that are applied.
         purges: those that have not come to their records, which hold messages that are in no line of a queue. This and the next
             four are of a broker that leads.
@@ -65,6 +67,7 @@ class BrokerState:
         self.transactions: dict[int, TxBuffer] = {}
         self.live = LiveOffsets()
         self.again = MessagesAgain()
+        self.handed_out: HandedOutNote | None = None
         self.id_windows = IdWindows()
         self.put_off = PutOff()
         self.purges: deque[Any] = deque()
@@ -84,6 +87,13 @@ class BrokerState:
         if queue.consumers and not queue.scheduled:
             queue.scheduled = True
             self.scheduled.append(queue)
+
+    def handed_out_before(self, epoch: int) -> Mapping[int, int]:
+        """By queue id: what was never handed out before ``epoch``, see `HandedOutNote.below`; empty if that is not known."""
+        note, self.handed_out = self.handed_out, None
+        if note is None or note.epoch + 1 != epoch or note.end != self.log.end:
+            return {}
+        return note.below
 
     def prepared_branches(self) -> list[TxBuffer]:
         """Branches whose DTX_PREPARE is applied and whose decision is not."""

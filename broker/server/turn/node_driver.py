@@ -560,6 +560,7 @@ class NodeDriver:
         """
         node = await self._end(name, reason)
         if node is not None:
+            node.note_handed_out()
             await self._give_up(node)
 
     async def hand_on(self, name: str, reason: str) -> BrokerNode | None:
