@@ -63,7 +63,7 @@ class LiveOffsets:
     def stand_at(self, offset: int) -> None:
         """All that counts behind ``offset`` counts there from now on."""
         bucket = offset >> BUCKET_SHIFT
-        buckets = self._buckets
+        buckets = self.buckets
         later = [each for each in buckets if each > bucket]
         if later:
             buckets[bucket] += sum(map(buckets.pop, later))
