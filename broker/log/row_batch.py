@@ -1,8 +1,9 @@
-"""RowBatch: a batch of ENQUEUE records, read at once and without bodies, as columns of numbers.
+"""RowBatch: a batch of ENQUEUEs and DEQUEUEs, read at once and without bodies, as columns of numbers.
 
 A recovery meets a million records of the same form. To make a message and an entry of each, only to pack them later
 (``core/queues/packed_page.py``), takes ten times as long as to read the numbers. So a batch that holds nothing but plain persistent
-messages, each for one queue, is read in one go: its rows go into the columns of packed pages, and bodies stay in the journal.
+messages, each for one queue, and acks, is read in one go: its rows go into the columns of packed pages, and bodies stay in the
+journal.
 
 A batch of anything else has no rows: :func:`decode_rows` returns None, also where something is wrong with it. What takes records
 one by one then says what that is.
@@ -13,13 +14,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from operator import lt
+from operator import itemgetter, lt
 from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import Final, NamedTuple
 
+from understudy.broker.log import record
 from understudy.broker.log.frame import BATCH_HEADER_BYTES
-from understudy.broker.log.record import ENQUEUE, Target, names_of
+from understudy.broker.log.pending import DEQUEUE, ENQUEUE, Pending
+from understudy.broker.log.record import Group, names_of
 from understudy.broker.message import Message, SpilledBody, made
 
 _RECORD: Final = Struct(">BIHQQQ")
@@ -34,6 +37,8 @@ _EVEN: Final = 8
 
 Names = tuple[str, str]
 """Exchange and routing key."""
+Dequeue = tuple[int, list[Group]]
+"""The offset of a DEQUEUE, and what leaves."""
 
 
 class Row(NamedTuple):
@@ -96,17 +101,21 @@ class Rows(NamedTuple):
 class RowBatch:
     """All records of one batch.
 
+    No message leaves before it comes, so all may come first.
+
     Attributes:
         first, last: offsets of the first and the last record.
         queues: rows by queue id.
+        dequeues: offset and groups of each DEQUEUE.
     """
 
-    __slots__ = ("first", "last", "queues")
+    __slots__ = ("dequeues", "first", "last", "queues")
 
-    def __init__(self, first: int, last: int, queues: dict[int, Rows]) -> None:
+    def __init__(self, first: int, last: int, queues: dict[int, Rows], dequeues: list[Dequeue]) -> None:
         self.first = first
         self.last = last
         self.queues = queues
+        self.dequeues = dequeues
 
     def split(self, offset: int) -> tuple[RowBatch, RowBatch]:
         """The records up to ``offset``, and those behind it. There are some of either."""
@@ -118,15 +127,21 @@ class RowBatch:
                 before[queue_id] = rows.part(0, end)
             if end < len(rows.ids):
                 behind[queue_id] = rows.part(end, len(rows.ids))
-        return RowBatch(self.first, offset, before), RowBatch(offset + 1, self.last, behind)
+        dequeues = [each for each in self.dequeues if each[0] <= offset]
+        return (
+            RowBatch(self.first, offset, before, dequeues),
+            RowBatch(offset + 1, self.last, behind, self.dequeues[len(dequeues) :]),
+        )
 
-    def messages(self, bodies: SpilledBody) -> list[tuple[int, tuple[Message, list[Target]]]]:
-        """(offset, (message, targets)) of each, in order of offsets: as they would be taken one by one."""
-        return sorted(
-            (row.offset, (message_of(row, bodies), [(queue_id, row.entry_id, row.deadline_ms)]))
+    def changes(self, bodies: SpilledBody) -> list[Pending]:
+        """The records as they would be taken one by one, in order."""
+        changes: list[Pending] = [(offset, DEQUEUE, groups) for offset, groups in self.dequeues]
+        changes += (
+            (row.offset, ENQUEUE, (message_of(row, bodies), [(queue_id, row.entry_id, row.deadline_ms)]))
             for queue_id, rows in self.queues.items()
             for row in rows.rows()
         )
+        return sorted(changes, key=itemgetter(0))
 
 
 def message_of(row: Row, bodies: SpilledBody) -> Message:
@@ -138,11 +153,11 @@ def decode_rows(batch: bytes, first: int, count: int) -> RowBatch | None:
     """The records of a verified batch of ``count`` records from offset ``first`` on; None if it holds anything else."""
     try:
         queues = _even(batch, first, count) if count >= _EVEN else None
-        if queues is None:
-            queues = _uneven(batch, first, count)
+        if queues is not None:
+            return RowBatch(first, first + count - 1, queues, [])
+        return _uneven(batch, first, count)
     except (StructError, IndexError):
         return None
-    return None if queues is None else RowBatch(first, first + count - 1, queues)
 
 
 @lru_cache(maxsize=256)
@@ -161,7 +176,9 @@ def _even(batch: bytes, first: int, count: int) -> dict[int, Rows] | None:
         return None
     columns = list(zip(*_layout(len(prefix), size).iter_unpack(memoryview(batch)[at:]), strict=True))
     kinds, lengths, targets, queue_ids, ids, deadlines, prefixes = columns
-    if not (kinds.count(ENQUEUE) == lengths.count(length) == targets.count(1) == prefixes.count(prefix) == count):
+    if not (
+        kinds.count(record.ENQUEUE) == lengths.count(length) == targets.count(1) == prefixes.count(prefix) == count
+    ):
         return None
     sizes, alike = (size,) * count, ((names,), (properties,))
     if queue_ids.count(queue_ids[0]) == count:
@@ -220,12 +237,22 @@ class _Found:
         return Rows(ids, offsets, sizes, deadlines, names, properties)
 
 
-def _uneven(batch: bytes, first: int, count: int) -> dict[int, Rows] | None:
-    """The rows of records of any length; None if a record is something else."""
+def _uneven(batch: bytes, first: int, count: int) -> RowBatch | None:
+    """Records of any length; None if one is something else, or a message comes whose id has left before it."""
     queues: dict[int, _Found] = {}
+    dequeues: list[Dequeue] = []
+    left: dict[int, int] = {}
     at, end, offset = BATCH_HEADER_BYTES, len(batch), first
     unpack, starts_with = _RECORD.unpack_from, batch.startswith
     while at < end:
+        if batch[at] == record.DEQUEUE:
+            groups = record.decode_dequeue(batch, at + _HEAD_BYTES)[1]
+            dequeues.append((offset, groups))
+            for queue_id, ids in groups:
+                left[queue_id] = max([left.get(queue_id, 0), *ids])
+            at += int(_LENGTH.unpack_from(batch, at + 1)[0]) + _HEAD_BYTES
+            offset += 1
+            continue
         kind, length, targets, queue_id, entry_id, deadline_ms = unpack(batch, at)
         begin = at + _RECORD_BYTES
         found = queues.get(queue_id)
@@ -235,13 +262,14 @@ def _uneven(batch: bytes, first: int, count: int) -> dict[int, Rows] | None:
             return None
         at += length + _HEAD_BYTES
         size = at - begin - len(found.prefix)
-        if kind != ENQUEUE or targets != 1 or size <= 0:
+        if kind != record.ENQUEUE or targets != 1 or size <= 0 or (left and entry_id <= left.get(queue_id, 0)):
             return None
         found.rows.append((entry_id, offset, size, deadline_ms))
         offset += 1
     if at != end or offset != first + count:
         return None
-    return {queue_id: found.columns() for queue_id, found in queues.items()}
+    columns = {queue_id: found.columns() for queue_id, found in queues.items()}
+    return RowBatch(first, offset - 1, columns, dequeues)
 
 
 def _prefix(batch: bytes, begin: int) -> tuple[bytes, Names | None, bytes]:

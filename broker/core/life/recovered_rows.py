@@ -76,7 +76,7 @@ class RecoveredRows:
         spread: list[Pending] = []
         for each in self._state.log.pending:
             if each[1] is Change.ROWS:
-                spread += [(offset, ENQUEUE, argument) for offset, argument in each[2].messages(self._bodies)]
+                spread += each[2].changes(self._bodies)
             else:
                 spread.append(each)
         self._wait_anew(spread)
@@ -90,11 +90,14 @@ class RecoveredRows:
     def _apply(self, rows: RowBatch) -> None:
         state, bodies = self._state, self._bodies
         if state.applying.deduplicates:  # since a record before it
-            for _, argument in rows.messages(bodies):
-                state.applying.apply_enqueue(argument)
+            for _, change, argument in rows.changes(bodies):
+                apply = state.applying.apply_enqueue if change is ENQUEUE else state.applying.apply_dequeue
+                apply(argument)
             return
         for queue_id, of_queue in rows.queues.items():
             queue = state.queues.get(queue_id)
             if queue is not None:
                 queue.enqueue_rows(of_queue, bodies)
-        state.paging.note_left(rows.last - rows.first + 1)
+            state.paging.note_left(len(of_queue.ids))
+        for _, groups in rows.dequeues:
+            state.applying.apply_dequeue(groups)

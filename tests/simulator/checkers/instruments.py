@@ -297,8 +297,10 @@ def _watched_take_rows(self: RecoveredRows, header: frame.BatchHeader, batch: by
     taken = _take_rows(self, header, batch)
     if taken:
         left: dict[int, int] = vars(self._state.taking).setdefault("left_bodies", {})
-        for offset, (_, at, end) in enumerate(record.records_of(batch, frame.BATCH_HEADER_BYTES), header.first_offset):
-            left[offset] = crc32(record.decode_enqueue(batch, at, end)[1].content())
+        records = record.records_of(batch, frame.BATCH_HEADER_BYTES)
+        for offset, (kind, at, end) in enumerate(records, header.first_offset):
+            if kind == record.ENQUEUE:
+                left[offset] = crc32(record.decode_enqueue(batch, at, end)[1].content())
     return taken
 
 
