@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from understudy.broker.core.queues.consumer import Consumer
 
 
-LAZY_MS = 2
 APPLIED_AT_ONCE: Final = 2_000
 """A turn applies so many changes at most, some ten milliseconds; others wait for the next one, which follows at once."""
+LAZY_MS = 2
 """Records that nobody waits for stay in the open batch at most that long, unless ``group.max_wait_ms`` says otherwise."""
 
 
