@@ -61,6 +61,17 @@ class Message:
         again.place = place
         return again
 
+    def is_as(self, other: Message) -> bool:
+        """True if it is ``other``, or a copy: the body of both stands at one place of the journal, and nothing else differs."""
+        return self is other or (
+            self.body is other.body
+            and not isinstance(self.body, _IN_MEMORY)
+            and self.__class__ is other.__class__
+            and (self.offset, self.place, self.size) == (other.offset, other.place, other.size)
+            and (self.exchange, self.routing_key) == (other.exchange, other.routing_key)
+            and self.properties == other.properties
+        )
+
     def put_at(self, place: int) -> None:
         """Its body stands at ``place`` of the journal."""
         self.place = place

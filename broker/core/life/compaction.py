@@ -85,14 +85,14 @@ class _Pass:
         limit: an offset, the last of its bucket.
         found: places of messages of the last page that are not written yet, the next one last.
         shared: places of messages that are in several queues, so that each is written once. The key is the ``id`` of a message
-            that may have gone since: places of one key may be of several messages.
+            that may have gone since, or says where the body is: places of one key may be of several messages.
         looked_through: no page is left.
     """
 
     def __init__(self, limit: int, state: BrokerState) -> None:
         self.limit = limit
         self.found: list[_Found] = []
-        self.shared: dict[int, list[_Found]] = {}
+        self.shared: dict[int | tuple[int], list[_Found]] = {}
         self.looked_through = False
         self._pages = self._all_pages(state)
 
@@ -113,7 +113,13 @@ class _Pass:
         queue, entries = page
         limit = self.limit
         if isinstance(entries, PackedPage):
-            self.found = [(queue, entry_id) for entry_id in reversed(entries.ids_up_to(limit))]
+            for entry_id in entries.ids_up_to(limit):
+                body = entries.shared_body(entry_id)
+                if body:
+                    self.shared.setdefault((body,), []).append((queue, entry_id))
+                else:
+                    self.found.append((queue, entry_id))
+            self.found.reverse()
             return
         for entry in entries.values():
             message = entry.message
@@ -287,7 +293,7 @@ class Compaction:
                 continue
             message = entry.message
             if message.persistent and queue.durable:
-                if taken is not None and taken is not message:
+                if taken is not None and not message.is_as(taken):
                     going.found.append((queue, entry_id))
                     continue
                 taken = message

@@ -278,6 +278,11 @@ class PackedPage:
         row = self._row(entry_id)
         return Stand(self._offsets[row], self._sizes[row])
 
+    def shared_body(self, entry_id: int) -> int:
+        """Where the body of the message of that id stands, which is here; 0 if no other queue may have it."""
+        row = self._row(entry_id)
+        return (self._place(row) or self._offsets[row]) if self._heads[self._head_of[row]][3] else 0
+
     def stand_again(self, entry_id: int, offset: int, place: int) -> None:
         """The message of that id, which is here, counts at ``offset``, and its body is at ``place``."""
         row = self._row(entry_id)

@@ -9,7 +9,15 @@ import pytest
 from tests.unit.core.core_kit import Client
 from tests.unit.core.disk_core import DiskCore, limits
 from tests.unit.core.queues.paging_kit import bodies_heard, body, consume, filled, publish
-from understudy.broker.amqp.methods import BASIC_ACK, BASIC_GET, QUEUE_DELETE, QUEUE_PURGE
+from understudy.broker.amqp.methods import (
+    BASIC_ACK,
+    BASIC_GET,
+    EXCHANGE_DECLARE,
+    QUEUE_BIND,
+    QUEUE_DELETE,
+    QUEUE_PURGE,
+)
+from understudy.broker.core.life.compaction import _Pass
 from understudy.broker.core.queues.digest import DigestOutrunError, digests_in_slices, queue_digests
 from understudy.broker.core.queues.packed_page import PackedPage
 from understudy.broker.core.queues.queue import Queue
@@ -271,6 +279,30 @@ def test_another_core_goes_on_in_order_when_the_youngest_messages_have_left() ->
         taken.append(entry.id)
     assert len(taken) == len(ended.entries) + 2
     assert taken == sorted(taken)
+
+
+def test_a_compaction_writes_a_message_of_two_packed_queues_once() -> None:
+    core, client = filled(0)
+    core.queue(client, "other")
+    client.method(EXCHANGE_DECLARE, "both", "fanout", False, True, False, False, False, {})
+    for name in ("q", "other"):
+        core.sync()
+        client.method(QUEUE_BIND, name, "both", "", False, {})
+    core.sync()
+    publish(client, "", *range(COUNT), exchange="both")
+    for _ in range(5):
+        core.sweep()
+    assert packed(core.named("q")) == packed(core.named("other")) > COUNT // 3
+    state, compaction = core.node.state, core.node.compaction
+    digests = queue_digests(state)
+    compaction._pass = _Pass(state.log.applied, state)
+    while compaction.active and compaction.step():
+        core.sync()
+    assert compaction.counts.messages == COUNT
+    offsets = {entry.message.offset for name in ("q", "other") for entry in core.named(name).entries.values()}
+    assert offsets == {state.log.applied}
+    assert queue_digests(state) == digests
+    assert queue_digests(core.restarted().node.state) == digests
 
 
 def test_a_digest_follows_messages_into_packed_pages(monkeypatch: pytest.MonkeyPatch) -> None:
