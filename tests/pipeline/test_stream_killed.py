@@ -128,15 +128,6 @@ def commits_by_second(feed: Path) -> dict[tuple[int, str], int]:
     )
 
 
-@pytest.fixture
-def handlers() -> Iterator[None]:
-    """The command handles signals in its own way."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.usefixtures("handlers")

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pyarrow.parquet
 import pytest
+from typer.testing import CliRunner
 
 from scripts.service_tools.kafka_keeper import SharedKafka
 from tests.integration.broker_process import wait_until
 from tests.integration.kafka_reading import messages
-from tests.integration.pipeline_commands import Commands, Done, commands
 from tests.integration.test_kafka_feed import Feed, topic_of
 from tests.stress.group import running_group
 from tests.stress.load import Load
+from understudy.pipeline.submit import app
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
@@ -87,10 +89,24 @@ def place(tmp_path: Path, kafka: str) -> Place:
     return Place(kafka, topic, tmp_path, primary.name)
 
 
-@pytest.fixture
-def pipeline() -> Iterator[Commands]:
-    with commands() as process:
-        yield process
+@attrs.frozen
+class Done:
+    """The end of one command."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """The last line of stdout."""
+        return json.loads(self.out.splitlines()[-1])
+
+
+def run(line: Sequence[object]) -> Done:
+    """Run a command in this process, whose Java is warm."""
+    result = CliRunner().invoke(app, [str(word) for word in line])
+    fault = repr(result.exception) if result.exception is not None else ""
+    return Done(result.exit_code, result.stdout, result.stderr + fault)
 
 
 def as_user(server: SharedKafka, user: str, password: str) -> list[str]:
@@ -107,9 +123,8 @@ def as_user(server: SharedKafka, user: str, password: str) -> list[str]:
     return ["--kafka", server.sasl_hosts, *options]
 
 
-def test_a_feed_in_kafka_is_proved_reported_and_streamed(
-    place: Place, kafka_server: SharedKafka, pipeline: Commands
-) -> None:
+@pytest.mark.usefixtures("spark", "handlers")
+def test_a_feed_in_kafka_is_proved_reported_and_streamed(place: Place, kafka_server: SharedKafka) -> None:
     """A batch that runs again is in Delta once; its alerts come again with their keys."""
     alerts = topic_of(place.kafka, "pipeline-alerts", 1)
     nowhere = ("--feed", "kafka:nowhere", "--kafka", place.kafka)
@@ -126,7 +141,7 @@ def test_a_feed_in_kafka_is_proved_reported_and_streamed(
         ["audit", "--feed", f"kafka:{place.topic}", *as_user(kafka_server, "stranger", "wrong")],
         ["audit", "--feed", f"kafka:{place.topic}", *as_user(kafka_server, "stranger", "stranger-secret")],
     ]
-    audited, reported, streamed, *refused = [pipeline.run(line) for line in lines]
+    audited, reported, streamed, *refused = [run(line) for line in lines]
     assert audited.code == 0, audited.err
     proved = audited.json()
     assert (proved["verdict"], proved["brokers"], proved["missing"]) == ("PROVED", 3, [])
@@ -156,7 +171,7 @@ def test_a_feed_in_kafka_is_proved_reported_and_streamed(
     before = {name: place.table(name) for name in ("alerts", "open", "readiness")}
     assert all(before.values())
     place.forget_last_batches()
-    again = pipeline.run(place.stream(*to_alerts))
+    again = run(place.stream(*to_alerts))
     assert again.code == 0, again.err
     assert {name: place.table(name) for name in before} == before
     twice = messages(place.kafka, alerts)
