@@ -187,6 +187,24 @@ def made(
     return message
 
 
+def made_again(
+    kind: type[Message],
+    exchange: str,
+    routing_key: str,
+    properties: bytes,
+    body: SpilledBody,
+    size: int,
+    offset: int,
+    place: int,
+    shared: bool,
+) -> Message:
+    """A persistent message whose body is not in memory, with all that was known of it."""
+    message = made(kind, exchange, routing_key, properties, body, size, True, offset)
+    message.place = place
+    message.shared = shared
+    return message
+
+
 class DelayedMessage(Message):
     """A message that no client gets before it is due (``core/moving/delayed_publish.py``).
 

@@ -465,7 +465,8 @@ def decode_enqueue(buf: bytes, at: int, end: int, bodies: SpilledBody | None = N
         return [TARGET.unpack_from(buf, at)], decode_message(buf, at + 24, end, bodies)[0]
     targets = decode_targets(TARGET, n, buf, at, end)
     message = decode_message(buf, at + 24 * n, end, bodies)[0]
-    message.shared = n > 1
+    if n > 1:
+        message.share()
     return targets, message
 
 
@@ -495,7 +496,8 @@ def decode_tx_enqueue(buf: bytes, at: int, end: int) -> tuple[int, list[Target],
         return tx_id, targets, message, head_end
     targets = decode_targets(_TX_TARGET, n, buf, at, end)
     message, head_end = decode_message(buf, at + 20 * n, end)
-    message.shared = n > 1
+    if n > 1:
+        message.share()
     return tx_id, targets, message, head_end
 
 

@@ -121,7 +121,7 @@ class Recovery:
         elif kind == journal_gate.REPAIRED:
             self._repaired(payload)
         elif kind == journal_gate.HANDED_OUT:
-            self._state.handed_out = HandedOutNote.decode(payload)
+            self._state.take_handed_out(HandedOutNote.decode(payload))
         elif self._replay_note is not None:
             self._rows.spread()  # a plugin looks into what waits
             self._replay_note(kind, payload, place)

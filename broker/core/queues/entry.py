@@ -27,11 +27,17 @@ class Entry:
 
     __slots__ = ("deadline_ms", "id", "message", "redelivered", "state")
 
-    def __init__(self, entry_id: int, message: Message, deadline_ms: int, redelivered: bool) -> None:
+    def __init__(
+        self, entry_id: int, message: Message, deadline_ms: int, redelivered: bool, state: int = READY
+    ) -> None:
         self.id = entry_id
         self.message = message
         self.deadline_ms = deadline_ms
         self.redelivered = redelivered
+        self.state = state
+
+    def begin(self) -> None:
+        """Be READY: this broker begins to lead."""
         self.state = READY
 
     def leave(self) -> None:

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from understudy.broker.core.queues.entry import READY, Entry
 from understudy.broker.log.body_place import AT_OFFSET, before_restart
 from understudy.broker.log.row_batch import Rows
-from understudy.broker.message import Message, MovedMessage, SpilledBody, made
+from understudy.broker.message import Message, MovedMessage, SpilledBody, made_again
 
 _GONE: Final = 0
 _THERE: Final = 1
@@ -393,17 +393,7 @@ class PackedPage:
         number = self._properties_of[row]
         ends = self._properties_ends
         properties = bytes(self._properties[ends[number - 1] if number else 0 : ends[number]])
-        message = made(kind, exchange, routing_key, properties, self._bodies, self._sizes[row], True)
-        message.offset = self._offsets[row]
-        message.place = self._place(row)
-        message.shared = shared
-        entry = _new(Entry)
-        entry.id = self.base + self._ids[row]
-        entry.message = message
-        entry.deadline_ms = self._deadlines[row] if self._deadlines is not None else 0
-        entry.redelivered = self._rows[row] > _THERE
-        entry.state = self.state
-        return entry
-
-
-_new = object.__new__
+        where = self._offsets[row], self._place(row), shared
+        message = made_again(kind, exchange, routing_key, properties, self._bodies, self._sizes[row], *where)
+        deadline_ms = self._deadlines[row] if self._deadlines is not None else 0
+        return Entry(self.base + self._ids[row], message, deadline_ms, self._rows[row] > _THERE, self.state)

@@ -78,7 +78,7 @@ class QueueLine:
                 self.between[number] = page
             else:
                 for entry in page.values():
-                    entry.state = READY
+                    entry.begin()
                 self.between[number] = deque(page.values())
         newest = self.between.pop(entries.newest_number, deque())
         assert not isinstance(newest, PackedPage), (

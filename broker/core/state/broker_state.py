@@ -88,6 +88,10 @@ class BrokerState:
             queue.scheduled = True
             self.scheduled.append(queue)
 
+    def take_handed_out(self, note: HandedOutNote) -> None:
+        """The journal says this of a clean stop."""
+        self.handed_out = note
+
     def handed_out_before(self, epoch: int) -> Mapping[int, int]:
         """By queue id: what was never handed out before ``epoch``, see `HandedOutNote.below`; empty if that is not known."""
         note, self.handed_out = self.handed_out, None

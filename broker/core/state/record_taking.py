@@ -132,7 +132,7 @@ class RecordTaking:
                 if isinstance(run, TxRun):
                     self._take_run(data, at, run)
                 else:
-                    log.pending += run
+                    log.pending.extend(run)
             elif take is None:
                 self.holes = True
                 log.note_hole(offset)

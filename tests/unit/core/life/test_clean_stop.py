@@ -100,7 +100,7 @@ def test_a_note_counts_for_the_next_epoch_of_the_same_log(change: dict[str, Any]
     state = core.node.state
     log = state.log
     note = HandedOutNote(log.epoch + change.get("epoch", 0), log.end + change.get("end", 0), {7: 9})
-    state.handed_out = note
+    state.take_handed_out(note)
     assert state.handed_out_before(log.epoch + 1) == ({7: 9} if counts else {})
     assert state.handed_out_before(log.epoch + 1) == {}, "it counts once"
 
