@@ -135,6 +135,7 @@ class MirroredFile(FileStore):
         self._digests = bytearray(b"".join(record[-_DIGEST:] for record in found.records))
         entries = self._read_entries(self.name(best))
         self._side = "b" if best == "a" else "a"
+        self._disk.sync(self.name(best))  # of a killed process: the image may be in the cache of the system alone
         self._rewrite(self._side)
         (self.mark.reset if anew else self.mark.go_on)(self._generation)
         return entries

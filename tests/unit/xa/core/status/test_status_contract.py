@@ -8,7 +8,7 @@ from tests.unit.xa.core.status.model_queue import ModelQueue
 from tests.unit.xa.core.status.status_engines import ENGINES, IN_FILES, Engine, Kills, Medium, live
 from tests.unit.xa.crash_disk import CrashDisk
 from tests.unit.xa.records_kit import entry, life
-from understudy.xa.core.errors import LostRecordsError, StatusFileError
+from understudy.xa.core.errors import StatusFileError
 from understudy.xa.core.register.entry import Begun
 from understudy.xa.state_server import stores
 
@@ -27,26 +27,8 @@ LIVES = {
 }
 
 
-UNSYNCED = pytest.mark.xfail(
-    raises=LostRecordsError,
-    strict=True,
-    reason="A killed process has copied image b to image a, and not synced the copy. The next process overwrites image b.",
-)
-
-
-@pytest.mark.parametrize(
-    ("engine", "lived"),
-    [
-        pytest.param(
-            engine,
-            lived,
-            id=f"{engine}, {lived}",
-            marks=UNSYNCED if "mirrored" in engine.name and lived == "killed after even syncs" else (),
-        )
-        for engine in ENGINES
-        for lived in LIVES
-    ],
-)
+@each_engine
+@pytest.mark.parametrize("lived", LIVES)
 def test_a_crash_anywhere_leaves_what_was_durable_or_under_way(engine: Engine, lived: str) -> None:
     """Of a sync all or nothing, or a prefix in the order of the log. The next process goes on from there, and sees no loss."""
     seen = live(engine, *LIVES[lived])
