@@ -164,7 +164,7 @@ def watch_core(checkers: Checkers, node: SimNode) -> None:
 
 _put_before_log, _take_again = BrokerState.put_before_log, Recovery._take_again
 _enqueue, _remove, _clear, _take_over = Queue.enqueue, Queue.remove, Queue.clear, Queue.take_over
-_leave, _continue_from = Queue.leave, Queue.continue_from
+_leave = Queue.leave
 _take_enqueue_alone = RecordTaking._take_enqueue_alone
 _take_rows, _extend = RecoveredRows.take, Queue._extend
 _know, _forget_counts = Queue.know, Queue.forget_counts
@@ -272,15 +272,14 @@ def _watched_take_over(self: Queue, place: Queue) -> None:
             live.flip_return(self, entry_id)
 
 
-def _watched_continue_from(self: Queue, ended: Queue) -> None:
-    """Packed pages are taken over as they are; what is no object is not put into the queue by `Queue.enqueue`."""
-    live, before = self.live, ended.live
-    if isinstance(live, WatchedLive) and self.logged:
+def _watch_taken_over(queue: Queue, ended: Queue) -> None:
+    """Packed pages are taken over as they are; what is no object is not put into ``queue`` by `Queue.enqueue`."""
+    live, before = queue.live, ended.live
+    if isinstance(live, WatchedLive) and queue.logged:
         for page in ended.entries.packed():
             for entry_id, entry in page.items():
                 body = before.bodies[ended.id, entry_id] if isinstance(before, WatchedLive) else None
-                live.flip(self, entry_id, entry.message, entry.deadline_ms, body)
-    _continue_from(self, ended)
+                live.flip(queue, entry_id, entry.message, entry.deadline_ms, body)
 
 
 def _watched_take_enqueue_alone(
@@ -327,7 +326,13 @@ def watching_queues() -> Iterator[None]:
     Recovery._take_again = _watched_take_again  # type: ignore[method-assign]
     Queue.enqueue, Queue.remove = _watched_enqueue, _watched_remove  # type: ignore[method-assign]
     Queue.clear, Queue.take_over = _watched_clear, _watched_take_over  # type: ignore[method-assign]
-    Queue.continue_from = _watched_continue_from  # type: ignore[method-assign]
+    continue_from = Queue.continue_from  # a mutation, perhaps
+
+    def watched_continue_from(self: Queue, ended: Queue) -> None:
+        _watch_taken_over(self, ended)
+        continue_from(self, ended)
+
+    Queue.continue_from = watched_continue_from  # type: ignore[method-assign]
     Queue.leave = _watched_leave  # type: ignore[method-assign]
     RecordTaking._take_enqueue_alone = _watched_take_enqueue_alone  # type: ignore[method-assign]
     RecoveredRows.take, Queue._extend = _watched_take_rows, _watched_extend  # type: ignore[method-assign]
@@ -337,7 +342,7 @@ def watching_queues() -> Iterator[None]:
     finally:
         Queue.enqueue, Queue.remove = _enqueue, _remove  # type: ignore[method-assign]
         Queue.clear, Queue.take_over = _clear, _take_over  # type: ignore[method-assign]
-        Queue.continue_from = _continue_from  # type: ignore[method-assign]
+        Queue.continue_from = continue_from  # type: ignore[method-assign]
         Queue.leave = _leave  # type: ignore[method-assign]
         RecordTaking._take_enqueue_alone = _take_enqueue_alone  # type: ignore[method-assign]
         RecoveredRows.take, Queue._extend = _take_rows, _extend  # type: ignore[method-assign]
