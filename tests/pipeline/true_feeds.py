@@ -5,15 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
+
 from tests.pipeline.base_feeds import Feed, confirmed, read_feed, recorded
 from tests.simulator.scenario import Scenario, calls, named
+from understudy.broker.core import broker
 from understudy.pipeline.tallies.look import PARTED_BYTES
 from understudy.pipeline.tallies.reigns import TOLD_OF
 
 
 def feed_of_a_fatal_turn(seed: int) -> Feed:
     """The first primary dies in the midst of a turn, and stays away; the next one is told of large messages alone."""
-    with TemporaryDirectory() as folder, recorded(seed, Path(folder)) as group:
+    with TemporaryDirectory() as folder, recorded(seed, Path(folder)) as group, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(broker, "APPLIED_AT_ONCE", 2 * TOLD_OF)  # whatever the seed says: one turn answers many
         admin = group.hand()
         admin(calls.declare, "orders")
         admin(calls.confirm_select)
