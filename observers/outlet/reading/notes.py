@@ -35,6 +35,7 @@ class OutletNotes:
             journal_gate.AGAIN: self._again,
             journal_gate.SETTLED: self._again,
             journal_gate.REPAIRED: self._repaired,
+            journal_gate.HANDED_OUT: _pass,
         }
         self._pieces: Final[dict[int, Callable[[bytes], None]]] = {
             wire.BASE: self._base,

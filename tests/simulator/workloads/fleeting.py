@@ -124,8 +124,11 @@ class Fleeting:
         """A purge takes what is there, and the rest of the round sees none of it."""
         client = self.client
         yield from calls.declare(client, name)
-        self._fill(name, client.rng.randrange(5), client.rng.choice((PERSISTENT, TRANSIENT)))
+        self._fill(name, client.rng.randrange(16), client.rng.choice((PERSISTENT, PERSISTENT, TRANSIENT)))
         yield from calls.declare(client, name, passive=True)
+        yield from client.pause(
+            0, client.rng.choice((1, 800))
+        )  # long enough, perhaps, for the messages to leave the memory
         yield from calls.purge(client, name)
         event = yield from calls.get(client, name)
         if event is not None:

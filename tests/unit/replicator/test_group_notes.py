@@ -30,7 +30,7 @@ def _look_anew() -> Iterator[None]:
 
 def test_kinds_and_octets_are_those_on_disks() -> None:
     assert dict(group_notes.NAMES) == {16: "EPOCH_SEEN", 17: "NO", 18: "NO_ENDED", 20: "FOUNDING", 128: "PIECE"}
-    assert {19, 21, 22, 23} == OWN_KINDS
+    assert {19, 21, 22, 23, 24} == OWN_KINDS
     assert bytes.fromhex("00000007 00000000000000ab") == SEEN
     assert EpochSeen.decode(SEEN) == (7, 0xAB)
     no = No(1 << 32 | 5, 9, "lacks é")
