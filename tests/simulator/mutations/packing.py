@@ -72,17 +72,6 @@ def packed_messages_are_read_at_their_old_place(bug: Bug) -> None:
     bug.replace(PackedPage, "stand_again", stand_again)
 
 
-@mutation("G1", "G3", "counts")
-def a_purge_leaves_packed_pages(bug: Bug) -> None:
-    """A purge counts the messages of packed pages, and takes none of them."""
-
-    def purge_page(self: Queue, page: PackedPage, many: bool) -> list[int]:
-        bug.strike()
-        return []
-
-    bug.replace(Queue, "purge_page", purge_page)
-
-
 @mutation("G1", "BodyNotKeptError", "OffsetNotKeptError")
 def packed_messages_stay_in_the_log_that_has_ended(bug: Bug) -> None:
     """The log begins anew, and bodies of packed pages are looked for at the same offsets of the new one."""
