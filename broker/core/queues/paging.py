@@ -279,7 +279,7 @@ class Paging:
         octets = 0
         for entry in islice(queue.upcoming(2 * limits.window_messages), 2 * limits.window_messages):
             message = entry.message
-            if message.body is self.bodies:
+            if message.body is self.bodies and entry.state == READY:  # others have left, and so may their records
                 octets += message.size
                 if messages and octets > limits.window_bytes:
                     break

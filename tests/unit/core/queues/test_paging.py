@@ -330,3 +330,17 @@ def test_a_log_that_begins_anew_leaves_bodies_where_they_are() -> None:
     assert [bytes(entry.message.content()) for entry in core.named("q").entries.values()] == [body(n) for n in range(4)]
     state.leave_log(core.node.gate.append_restart(0))
     assert [entry.message.place for entry in core.named("q").entries.values()] == places, "they stay where they are"
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 2}], ids=["plain", "priorities"])
+def test_a_message_that_has_left_is_not_fetched(arguments: dict[str, Any]) -> None:
+    """It keeps its place in line until that is reached, and its record may be gone by then."""
+    core, _ = filled(3, None, arguments)
+    queue = core.named("q")
+    assert queue.peek() is not None
+    second = list(queue.entries)[1]
+    queue.remove(second)
+    core.node.state.paging.fetch(queue)
+    ((job, _),) = core.fetches
+    job.run()
+    assert len(job.bodies) == 2
