@@ -211,7 +211,9 @@ class BrokerNode:
         if purging.waiting:
             purging.step()
             return True
-        return (bool(put_off.waiting) and put_off.turn()) or self.state.log.short
+        if put_off.waiting and put_off.turn():
+            return True
+        return self.role.leading and self.state.log.short
 
     def droppable_before(self, checkpoint_offset: int) -> int:
         """Leading segments whose batches all end at or before this hold nothing that is needed.

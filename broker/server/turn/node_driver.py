@@ -560,8 +560,10 @@ class NodeDriver:
         """
         node = await self._end(name, reason)
         if node is not None:
-            node.note_handed_out()
-            await self._give_up(node)
+            try:
+                node.note_handed_out()
+            finally:  # a journal that has failed takes no note, and is closed nevertheless
+                await self._give_up(node)
 
     async def hand_on(self, name: str, reason: str) -> BrokerNode | None:
         """As :meth:`close`, of a broker that has handed over.
