@@ -131,26 +131,24 @@ def _with_bodies(queue: Queue, pages: list[_Seen]) -> Iterator[tuple[Entry, byte
     octets = 0
     seen: Iterator[Entry | int] = chain.from_iterable(pages)
     for each in seen:
-        entry = _still_there(queue, each) if isinstance(each, int) else each
+        entry = _as_it_is(queue, each)
         chunk.append(entry)
         octets += MESSAGE_BYTES + entry.message.size
         if octets >= SLICE_BYTES:
-            yield from zip(chunk, _bodies(queue, chunk), strict=True)
+            yield from zip(chunk, _bodies(chunk), strict=True)
             chunk, octets = [], 0
-    yield from zip(chunk, _bodies(queue, chunk), strict=True)
+    yield from zip(chunk, _bodies(chunk), strict=True)
 
 
-def _bodies(queue: Queue, entries: list[Entry]) -> list[bytes]:
-    return contents_of(
-        [
-            (_still_there(queue, entry.id) if entry.message.body.__class__ is PagedBodies else entry).message
-            for entry in entries
-        ]
-    )
+def _bodies(entries: list[Entry]) -> list[bytes]:
+    return contents_of([entry.message for entry in entries])
 
 
-def _still_there(queue: Queue, entry_id: int) -> Entry:
-    """The message of that id as it is now: a compaction may have moved it, and its page may be packed by now."""
+def _as_it_is(queue: Queue, seen: Entry | int) -> Entry:
+    """The message as it is now, if its body is not in memory: a compaction may have moved it, and its page may be packed by now."""
+    if not isinstance(seen, int) and seen.message.body.__class__ is not PagedBodies:
+        return seen
+    entry_id = seen if isinstance(seen, int) else seen.id
     entry = queue.entries.get(entry_id)
     if entry is None:
         raise DigestOutrunError(queue.vhost, queue.name, entry_id)
