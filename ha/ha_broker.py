@@ -274,7 +274,7 @@ class HaBroker:
             self.backup.adopt(None)
             self._host.refuse_to_run(self._without_store)
         elif leader != group.primary:
-            # No store has held that: it lists nobody, so that this broker does not show itself as ready.
+            # No store has held such a state, so nothing is listed in it: this broker does not show itself as ready.
             self.backup.adopt(attrs.evolve(group, primary=leader, members=(), version=0))
 
     def _knows_less(self, shown: GroupState | None) -> str:

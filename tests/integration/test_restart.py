@@ -65,7 +65,7 @@ def test_persistent_stays_and_transient_goes(tmp_path: Path, how: str) -> None:
         with pytest.raises(pika.exceptions.ChannelClosedByBroker):
             channel.queue_declare("transient", passive=True)
         connection.close()
-        again = how == "kill"  # a clean stop knows that nobody was given them
+        again = how == "kill"  # after a clean stop a broker knows that no client was given them
         expected = [(b"p%d" % number, again) for number in range(1, 10)] + [(b"last", again), (b"bound", False)]
         assert all_of(broker, "durable") == expected
 

@@ -359,7 +359,7 @@ class PackedPage:
         self.state = state
 
     def leave_log(self, cut: int, start: int) -> None:
-        """See `BrokerState.leave_log`. That is asked of each page at once: the places are made when somebody looks."""
+        """See `BrokerState.leave_log`. All pages are asked in one step: places are made when a message is looked at."""
         if self._ended is None:  # else each message has a place of its own already
             assert self._place(0) != AT_OFFSET or self._offsets[0] > start, (
                 f"messages from {self.base} on are packed, and stand before the log"

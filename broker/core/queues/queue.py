@@ -228,9 +228,10 @@ class Queue(QueueLine):
             if entry_id in entries:
                 return
             self.unsorted = True
-            self.unpack(entry_id)
+            number = entry_id >> PAGE_BITS
+            self._unpack(number)
             page = entries.page_for(entry_id)
-            self.sweep_again(entry_id >> PAGE_BITS)
+            self.sweep_again(number)
         else:
             self.last_id = entry_id
             page = entries.newest if entry_id < entries.newest_end else self.begin_page(entry_id)
@@ -242,6 +243,7 @@ class Queue(QueueLine):
         entry.redelivered = False
         entry.state = READY
         entries.count += 1
+        # As LiveOffsets.add, without the call.
         self.live.buckets[message.offset >> live_offsets.BUCKET_SHIFT] += message.size + ENTRY_BYTES
         if message.__class__ is DelayedMessage and self._comes_late(entry):
             return
@@ -318,6 +320,7 @@ class Queue(QueueLine):
             self.returns.known.pop(entry_id, None)
         if page.state in HELD:
             self.acquired -= 1
+            self.purged -= page.state == PURGED
         elif self.limits is not None:
             self.limits.left_bytes(stand.size)
         self.dequeued += 1
@@ -387,8 +390,7 @@ class Queue(QueueLine):
                 self.acquired -= 1
             page = entries.pages.get(entry_id >> PAGE_BITS)
             if isinstance(page, PackedPage):
-                purged = page.state == PURGED
-                self.purged -= self._remove_packed(page, entry_id) and purged
+                self._remove_packed(page, entry_id)
                 continue
             entry = entries.pop(entry_id)
             if entry is None:
@@ -519,7 +521,7 @@ class Queue(QueueLine):
         return before
 
     def handed_out_below(self) -> int:
-        """The id from which on no message has been handed out, by any broker. Consumers have none."""
+        """The id from which on no message has been handed out, by any broker. No consumer is left."""
         first = next((entry.id for entry in self.shown()), self.newest_id + 1)
         return max(first, self.redelivered_below)
 
