@@ -8,6 +8,7 @@ import pytest
 from tests.simulator.scenario import Hand, Scenario, SimNode, calls, publish_confirmed, scenario
 from understudy.ha.showing.events import GroupWrittenAnew, StoreHoldsGroup, StoreLacksGroup
 from understudy.ha.showing.health import promotion_blockers
+from understudy.ha.status import BrokerStatus
 from understudy.ha.store.coordination import GroupState
 
 
@@ -266,3 +267,26 @@ def test_a_founder_with_an_empty_directory_founds_nothing_in_its_place() -> None
         assert "nothing is founded in its place" in "; ".join(founder.ha.blockers())
         store.find_group()
         group.until("it joins", lambda: "b1" in group.members and founder.ha.status.value == "ready")
+
+
+def test_a_backup_that_finds_another_leader_without_the_store_is_not_ready_by_its_old_view() -> None:
+    """It restarted while the store lacked the group, saw the group once, and the store has lost it again with its newest epoch."""
+    with scenario() as group:
+        hand = group.hand()
+        hand(calls.declare, "q")
+        primary, (backup, other) = group.primary, group.backups
+        group.cut_both(primary, backup)
+        group.until("the link is lost", lambda: backup.ha.backup.link is None)
+        group.cluster.store.lose_group(None, with_history=True)
+        group.until("it has seen that", lambda: backup.name in missing(group))
+        seen = backup.ha.backup.group
+        assert seen is not None
+        backup.ha.backup.adopt(attrs.evolve(seen, primary=other.name))
+        backup.ha._without_store = "as after a restart"
+        group.mend()
+        group.until("it follows the leader", lambda: backup.ha.backup.link is not None)
+        made_up = backup.ha.backup.group
+        assert made_up is not None
+        assert (made_up.primary, made_up.members) == (primary.name, ())
+        group.until("the group is written anew", lambda: backup.ha.status is BrokerStatus.READY)
+        assert backup.ha.backup.group == held(group)
